@@ -25,6 +25,6 @@ pub use crate::distributed::{self, DistributedDataParallel};
 pub use crate::error::{Error, Result};
 pub use crate::nn::{self, Forward, Module, functional as F};
 pub use crate::ops::random::manual_seed;
-pub use crate::optim::lr_scheduler::LrScheduler;
+pub use crate::optim::lr_scheduler::LRScheduler;
 pub use crate::optim::{self, Optimizer};
 pub use crate::tensor::{Device, Dtype, Tensor};

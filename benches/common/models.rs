@@ -2,8 +2,8 @@
 
 use torchrs::models::{self, GPT2Config, GPT2LMHeadModel};
 use torchrs::nn::{
-    Conv2d, Dropout, Embedding, Flatten, Forward, LSTM, Linear, MaxPool2d, Module, ReLU,
-    RnnOptions, Sequential, functional as F,
+    Conv2d, Dropout, Embedding, Flatten, Forward, LSTM, Linear, MaxPool2d, Module, RNNOptions,
+    ReLU, Sequential, functional as F,
 };
 use torchrs::optim::{Adam, AdamOptions, AdamW, AdamWOptions, Optimizer, SGD, SGDOptions};
 use torchrs::{Dtype, Tensor};
@@ -176,7 +176,7 @@ pub fn training(name: &str) -> Option<Training> {
             ((step, 1024), "sample/s")
         }
         "lstm" => {
-            let options = RnnOptions { num_layers: 4, ..Default::default() };
+            let options = RNNOptions { num_layers: 4, ..Default::default() };
             let model = Lstm {
                 embedding: Embedding::new(4096, 512),
                 recurrent: LSTM::new(512, 512, options),

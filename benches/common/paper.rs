@@ -3,7 +3,7 @@
 //! the buckets are those of `DistributedDataParallel` for the models' own parameters.
 
 use torchrs::Tensor;
-use torchrs::distributed::DdpOptions;
+use torchrs::distributed::DDPOptions;
 use torchrs::models::{GPT2Config, GPT2LMHeadModel, resnet50};
 use torchrs::nn::Module;
 
@@ -73,7 +73,7 @@ fn buckets(parameters: &[Tensor]) -> Vec<Bucket> {
             full: made as f64 / parameters.len() as f64,
         }
     };
-    DdpOptions::default().bucket_assignment(parameters).into_iter().map(bucket).collect()
+    DDPOptions::default().bucket_assignment(parameters).into_iter().map(bucket).collect()
 }
 
 impl Training {

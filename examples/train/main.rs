@@ -140,7 +140,7 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
     }
     let save = |at: &Position,
                 optimizer: &dyn Optimizer,
-                schedule: &dyn LrScheduler,
+                schedule: &dyn LRScheduler,
                 scaler: &GradScaler|
      -> Result<()> {
         if rank != 0 {

@@ -6,7 +6,7 @@ use torchrs::amp::GradScaler;
 use torchrs::checkpoint::{Checkpoint, TensorMap};
 use torchrs::data::{DataLoader, LoaderState};
 use torchrs::nn::Module;
-use torchrs::optim::lr_scheduler::{LrScheduler, WarmupCosineLR};
+use torchrs::optim::lr_scheduler::{LRScheduler, WarmupCosineLR};
 use torchrs::optim::swa_utils::AveragedModel;
 use torchrs::optim::{Optimizer, OptimizerState};
 use torchrs::{Result, default_generator};
@@ -65,7 +65,7 @@ impl Resumable<'_> {
         &self,
         at: &Position,
         optimizer: &dyn Optimizer,
-        schedule: &dyn LrScheduler,
+        schedule: &dyn LRScheduler,
         scaler: &GradScaler,
     ) -> Result<Checkpoint> {
         let (tensors, options) = optimizer.state_dict().split();

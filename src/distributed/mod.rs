@@ -65,6 +65,7 @@ mod work;
 
 pub use collective::ReduceOp;
 pub use env::WorkerEnv;
+pub use ddp::{CommHook, DDPOptions, DistributedDataParallel, GradBucket};
 pub use group::{ProcessGroup, abort};
 pub use init::{InitOptions, default_group, init_process_group, is_initialized};
 pub(crate) use origin::Origin;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::tests::{ranks, ranks_with};
 use super::{
-    DdpOptions, DistributedDataParallel, InitOptions, ReduceOp, WorkerEnv, init_process_group,
+    DDPOptions, DistributedDataParallel, InitOptions, ReduceOp, WorkerEnv, init_process_group,
 };
 use crate::nn::{self, Forward};
 use crate::tensor::Dtype;
@@ -94,7 +94,7 @@ fn data_parallel_training_of_nothing_is_refused() {
             let error = DistributedDataParallel::new(frozen, &group).map(drop).unwrap_err();
             assert!(error.to_string().contains("no parameter that requires a gradient"), "{error}");
             for size in [-1.0, f64::NAN] {
-                let options = DdpOptions { bucket_cap_mb: size, ..Default::default() };
+                let options = DDPOptions { bucket_cap_mb: size, ..Default::default() };
                 let model = nn::Linear::new(2, 2);
                 let error = DistributedDataParallel::with_options(model, &group, &options);
                 let error = error.map(drop).unwrap_err().to_string();

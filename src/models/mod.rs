@@ -7,11 +7,11 @@
 //! | model | constructors | original |
 //! | --- | --- | --- |
 //! | [`AlexNet`] | [`alexnet`] | `torchvision.models.alexnet` |
-//! | [`Vgg`] | [`vgg11`], [`vgg13`], [`vgg16`], [`vgg19`], each also with `_bn` | `torchvision.models.vgg` |
+//! | [`VGG`] | [`vgg11`], [`vgg13`], [`vgg16`], [`vgg19`], each also with `_bn` | `torchvision.models.vgg` |
 //! | [`ResNet`] | [`resnet18`], [`resnet34`], [`resnet50`], [`resnet101`], [`resnet152`], [`resnext50_32x4d`], [`resnext101_32x8d`], [`resnext101_64x4d`], [`wide_resnet50_2`], [`wide_resnet101_2`] | `torchvision.models.resnet` |
 //! | [`MobileNetV2`] | [`mobilenet_v2`] | `torchvision.models.mobilenetv2` |
 //! | [`GPT2LMHeadModel`], [`GPT2Model`] | [`GPT2Config::gpt2`], [`medium`](GPT2Config::gpt2_medium), [`large`](GPT2Config::gpt2_large), [`xl`](GPT2Config::gpt2_xl), or a `config.json` | `transformers.models.gpt2` |
-//! | [`Gnmt`] | [`Gnmt::new`] | `seq2seq.models.gnmt` of DeepLearningExamples, PyTorch/Translation/GNMT |
+//! | [`GNMT`] | [`GNMT::new`] | `seq2seq.models.gnmt` of DeepLearningExamples, PyTorch/Translation/GNMT |
 //! | [`NeuMF`] | [`NeuMF::new`] | `neumf.NeuMF` of DeepLearningExamples, PyTorch/Recommendation/NCF |
 //!
 //! Images are `[batch, 3, height, width]`; a model of images is a [`Forward`](crate::nn::Forward)
@@ -39,7 +39,7 @@ mod vgg;
 
 pub use alexnet::{AlexNet, AlexNetOptions, alexnet};
 pub use gnmt::{
-    BahdanauAttention, Classifier, Decoded, Gnmt, GnmtOptions, RecurrentAttention,
+    BahdanauAttention, Classifier, Decoded, GNMT, GNMTOptions, RecurrentAttention,
     ResidualRecurrentDecoder, ResidualRecurrentEncoder,
 };
 pub use gpt2::{
@@ -54,7 +54,7 @@ pub use resnet::{
     wide_resnet101_2,
 };
 pub use vgg::{
-    Vgg, VggOptions, vgg11, vgg11_bn, vgg13, vgg13_bn, vgg16, vgg16_bn, vgg19, vgg19_bn,
+    VGG, VGGOptions, vgg11, vgg11_bn, vgg13, vgg13_bn, vgg16, vgg16_bn, vgg19, vgg19_bn,
 };
 
 use crate::nn::Module;

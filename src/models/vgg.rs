@@ -12,9 +12,9 @@ use crate::nn::{
 /// Side of the features that the linear layers see.
 const POOLED: usize = 7;
 
-/// Options of [`Vgg`].
+/// Options of [`VGG`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct VggOptions {
+pub struct VGGOptions {
     /// Channels of the 3 x 3 convolutions; behind each stage is a pool that halves the image.
     pub stages: Vec<Vec<usize>>,
     /// Whether a batch norm follows each convolution.
@@ -27,11 +27,11 @@ pub struct VggOptions {
     pub dropout: f64,
 }
 
-impl VggOptions {
+impl VGGOptions {
     /// With these numbers of convolutions per stage, of 64, 128, 256, 512 and 512 channels.
     pub fn new(convolutions: [usize; 5]) -> Self {
         let channels = [64, 128, 256, 512, 512];
-        VggOptions {
+        VGGOptions {
             stages: convolutions.iter().zip(channels).map(|(&n, c)| vec![c; n]).collect(),
             batch_norm: false,
             hidden: 4096,
@@ -45,7 +45,7 @@ impl VggOptions {
 /// sides are at least 2 to the number of stages.
 #[derive(Module)]
 #[module(name = "VGG")]
-pub struct Vgg {
+pub struct VGG {
     /// Convolutions and pools.
     pub features: Sequential,
     /// To 7 x 7.
@@ -54,9 +54,9 @@ pub struct Vgg {
     pub classifier: Sequential,
 }
 
-impl Vgg {
+impl VGG {
     /// Filters start by He's rule, linear weights normal with deviation 0.01, biases at 0.
-    pub fn new(options: VggOptions) -> Self {
+    pub fn new(options: VGGOptions) -> Self {
         let mut features = Sequential::new();
         let mut channels = 3;
         for stage in &options.stages {
@@ -79,7 +79,7 @@ impl Vgg {
             .append(ReLU)
             .append(dropout())
             .append(Linear::new(options.hidden, options.num_classes));
-        let model = Vgg { features, avgpool: AdaptiveAvgPool2d::new(POOLED), classifier };
+        let model = VGG { features, avgpool: AdaptiveAvgPool2d::new(POOLED), classifier };
         init_filters(&model);
         for (name, parameter) in model.named_parameters() {
             match parameter.dim() {
@@ -92,7 +92,7 @@ impl Vgg {
     }
 }
 
-impl Forward for Vgg {
+impl Forward for VGG {
     /// # Panics
     /// Throws [`Error::Shape`](crate::Error::Shape) for an input that is not
     /// `[batch, 3, height, width]` or too small for the pools.
@@ -107,17 +107,17 @@ impl Forward for Vgg {
 macro_rules! depths {
     ($($name:ident $name_bn:ident $depth:literal $convolutions:expr;)*) => {$(
         #[doc = concat!("VGG with ", $depth, " layers (`torchvision.models.", stringify!($name), "`).")]
-        pub fn $name(num_classes: usize) -> Vgg {
-            Vgg::new(VggOptions { num_classes, ..VggOptions::new($convolutions) })
+        pub fn $name(num_classes: usize) -> VGG {
+            VGG::new(VGGOptions { num_classes, ..VGGOptions::new($convolutions) })
         }
 
         #[doc = concat!(
             "VGG with ", $depth, " layers and batch norms (`torchvision.models.",
             stringify!($name_bn), "`)."
         )]
-        pub fn $name_bn(num_classes: usize) -> Vgg {
-            let options = VggOptions::new($convolutions);
-            Vgg::new(VggOptions { num_classes, batch_norm: true, ..options })
+        pub fn $name_bn(num_classes: usize) -> VGG {
+            let options = VGGOptions::new($convolutions);
+            VGG::new(VGGOptions { num_classes, batch_norm: true, ..options })
         }
     )*};
 }

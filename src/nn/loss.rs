@@ -1,10 +1,10 @@
 //! Losses as modules (`torch/nn/modules/loss.py`). A tensor among the settings is a buffer, so it
 //! moves and is saved with the model.
 
-use super::functional::{self as F, BceWithLogitsOptions};
+use super::functional::{self as F, BCEWithLogitsOptions};
 use super::{Buffer, Module};
 use crate::Tensor;
-use crate::ops::{CrossEntropyOptions, NllLossOptions, Reduction};
+use crate::ops::{CrossEntropyOptions, NLLLossOptions, Reduction};
 
 /// A module that compares an output with a target.
 ///
@@ -113,19 +113,19 @@ impl NLLLoss {
     /// assert_eq!(NLLLoss::new().forward(&log_probs, &Tensor::from([-100i64, 1])).item(), 4.0);
     /// ```
     pub fn new() -> Self {
-        Self::with_options(NllLossOptions::default())
+        Self::with_options(NLLLossOptions::default())
     }
 
     /// With options.
     ///
     /// ```
-    /// use torchrs::{Tensor, nn::{Loss, NLLLoss}, ops::NllLossOptions};
-    /// let options = NllLossOptions { weight: Some(Tensor::from([3f32, 1.])), ..Default::default() };
+    /// use torchrs::{Tensor, nn::{Loss, NLLLoss}, ops::NLLLossOptions};
+    /// let options = NLLLossOptions { weight: Some(Tensor::from([3f32, 1.])), ..Default::default() };
     /// let log_probs = Tensor::from([[-1f32, -2.], [-3., -5.]]);
     /// assert_eq!(NLLLoss::with_options(options).forward(&log_probs, &Tensor::from([0i64, 1])).item(), 2.0);
     /// ```
-    pub fn with_options(options: NllLossOptions) -> Self {
-        let NllLossOptions { weight, ignore_index, reduction } = options;
+    pub fn with_options(options: NLLLossOptions) -> Self {
+        let NLLLossOptions { weight, ignore_index, reduction } = options;
         NLLLoss { weight: weight.map(Buffer::new), ignore_index, reduction }
     }
 }
@@ -140,7 +140,7 @@ impl Loss for NLLLoss {
     #[track_caller]
     fn forward(&self, input: &Tensor, target: &Tensor) -> Tensor {
         let _scope = crate::nn::scope::enter(self);
-        let options = NllLossOptions {
+        let options = NLLLossOptions {
             weight: self.weight.as_deref().cloned(),
             ignore_index: self.ignore_index,
             reduction: self.reduction,
@@ -173,20 +173,20 @@ impl BCEWithLogitsLoss {
     /// assert!((loss.item() - 100.0).abs() < 1e-9);
     /// ```
     pub fn new() -> Self {
-        Self::with_options(BceWithLogitsOptions::default())
+        Self::with_options(BCEWithLogitsOptions::default())
     }
 
     /// With options.
     ///
     /// ```
-    /// use torchrs::{Tensor, nn::{BCEWithLogitsLoss, Loss, functional::BceWithLogitsOptions}};
-    /// let options = BceWithLogitsOptions { pos_weight: Some(Tensor::from([3f64])), ..Default::default() };
+    /// use torchrs::{Tensor, nn::{BCEWithLogitsLoss, Loss, functional::BCEWithLogitsOptions}};
+    /// let options = BCEWithLogitsOptions { pos_weight: Some(Tensor::from([3f64])), ..Default::default() };
     /// let loss = BCEWithLogitsLoss::with_options(options);
     /// let y = loss.forward(&Tensor::from([0f64, 0.]), &Tensor::from([1f64, 0.]));
     /// assert!((y.item() - 2.0 * 2f64.ln()).abs() < 1e-9);
     /// ```
-    pub fn with_options(options: BceWithLogitsOptions) -> Self {
-        let BceWithLogitsOptions { weight, pos_weight, reduction } = options;
+    pub fn with_options(options: BCEWithLogitsOptions) -> Self {
+        let BCEWithLogitsOptions { weight, pos_weight, reduction } = options;
         let (weight, pos_weight) = (weight.map(Buffer::new), pos_weight.map(Buffer::new));
         BCEWithLogitsLoss { weight, pos_weight, reduction }
     }
@@ -202,7 +202,7 @@ impl Loss for BCEWithLogitsLoss {
     #[track_caller]
     fn forward(&self, input: &Tensor, target: &Tensor) -> Tensor {
         let _scope = crate::nn::scope::enter(self);
-        let options = BceWithLogitsOptions {
+        let options = BCEWithLogitsOptions {
             weight: self.weight.as_deref().cloned(),
             pos_weight: self.pos_weight.as_deref().cloned(),
             reduction: self.reduction,

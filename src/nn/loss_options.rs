@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::functional::{
-    self as F, GaussianNllOptions, KlDivOptions, MultiMarginOptions, PoissonNllOptions,
+    self as F, GaussianNLLOptions, KLDivOptions, MultiMarginOptions, PoissonNLLOptions,
     TripletMarginOptions,
 };
 use super::{Buffer, Loss, Module};
 use crate::Tensor;
-use crate::ops::{CtcLossOptions, Reduction, ctc_loss};
+use crate::ops::{CTCLossOptions, Reduction, ctc_loss};
 
 /// In examples `forward` gives `$loss` for `$inputs`, where `t` makes a vector of a number.
 macro_rules! losses {
@@ -72,24 +72,24 @@ losses! {
     /// Kullback-Leibler divergence (`torch.nn.KLDivLoss`); see [`F::kl_div`].
     ///
     /// ```
-    /// use torchrs::{Tensor, nn::{KLDivLoss, functional::KlDivOptions}};
+    /// use torchrs::{Tensor, nn::{KLDivLoss, functional::KLDivOptions}};
     /// let (x, target) = (Tensor::from([[0.5f64, 0.5]]).log(), Tensor::from([[1f64, 0.]]));
     /// assert!((KLDivLoss::new().forward(&x, &target).item() - 0.5 * 2f64.ln()).abs() < 1e-9);
-    /// let loss = KLDivLoss::with_options(KlDivOptions { batch_mean: true, ..Default::default() });
+    /// let loss = KLDivLoss::with_options(KLDivOptions { batch_mean: true, ..Default::default() });
     /// assert!((loss.forward(&x, &target).item() - 2f64.ln()).abs() < 1e-9);
     /// ```
-    KLDivLoss(KlDivOptions) = |input, target; options| F::kl_div(input, target, options),
+    KLDivLoss(KLDivOptions) = |input, target; options| F::kl_div(input, target, options),
         "&t(-2.0), &t(1.0)" => "2.0";
     /// Negative log likelihood of Poisson rates (`torch.nn.PoissonNLLLoss`); see
     /// [`F::poisson_nll_loss`].
     ///
     /// ```
-    /// use torchrs::{Tensor, nn::{PoissonNLLLoss, functional::PoissonNllOptions}};
+    /// use torchrs::{Tensor, nn::{PoissonNLLLoss, functional::PoissonNLLOptions}};
     /// // 2 - 0 log(2)
-    /// let loss = PoissonNLLLoss::with_options(PoissonNllOptions { log_input: false, ..Default::default() });
+    /// let loss = PoissonNLLLoss::with_options(PoissonNLLOptions { log_input: false, ..Default::default() });
     /// assert_eq!(loss.forward(&Tensor::from([2f32]), &Tensor::from([0f32])).item(), 2.0);
     /// ```
-    PoissonNLLLoss(PoissonNllOptions) =
+    PoissonNLLLoss(PoissonNLLOptions) =
         |input, target; options| F::poisson_nll_loss(input, target, options),
         "&t(0.0), &t(7.0)" => "1.0";
     /// Negative log likelihood of normal distributions (`torch.nn.GaussianNLLLoss`); see
@@ -101,7 +101,7 @@ losses! {
     /// let (x, target, var) = (Tensor::from([3f64]), Tensor::from([1f64]), Tensor::from([1f64]));
     /// assert_eq!(GaussianNLLLoss::new().forward(&x, &target, &var).item(), 2.0);
     /// ```
-    GaussianNLLLoss(GaussianNllOptions) =
+    GaussianNLLLoss(GaussianNLLOptions) =
         |input, target, var; options| F::gaussian_nll_loss(input, target, var, options),
         "&t(3.0), &t(1.0), &t(1.0)" => "2.0";
     /// An anchor nearer to a positive than to a negative (`torch.nn.TripletMarginLoss`); see
@@ -127,7 +127,7 @@ losses! {
     /// let loss = CTCLoss::new().forward(&log_probs, &target, &one, &one);
     /// assert!((loss.item() + 0.75f64.ln()).abs() < 1e-9);
     /// ```
-    CTCLoss(CtcLossOptions) = |log_probs, targets, input_lengths, target_lengths; options|
+    CTCLoss(CTCLossOptions) = |log_probs, targets, input_lengths, target_lengths; options|
         ctc_loss(log_probs, targets, input_lengths, target_lengths, options),
         "&Tensor::from([[[-9f32, -2.]]]), &Tensor::from([[1i64]]), &Tensor::from([1i64]), &Tensor::from([1i64])"
             => "2.0";

@@ -111,7 +111,7 @@ pub use resampling::{
 };
 pub use rnn::{
     GRU, GRUCell, LSTM, LSTMCell, PackPaddedSequenceOptions, PackedSequence,
-    PadPackedSequenceOptions, PadSequenceOptions, RNN, RNNCell, RnnNonlinearity, RnnOptions,
+    PadPackedSequenceOptions, PadSequenceOptions, RNN, RNNCell, RNNNonlinearity, RNNOptions,
     pack_padded_sequence, pack_sequence, pad_packed_sequence, pad_sequence, unpack_sequence,
     unpad_sequence,
 };

@@ -51,6 +51,8 @@ pub use reduce::sort::Interpolation;
 pub use shape::pad::PadMode;
 pub use shape::stacks::Indexing;
 pub use shape::views;
+pub use cross_entropy::{CrossEntropyOptions, NLLLossOptions, Reduction};
+pub use ctc_loss::{CTCLossOptions, ctc_loss};
 
 /// The samples of all ops that have a file of their own, for [`checks`].
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! one file; a schedule is an alias of [`Scheduler`](lr_scheduler::Scheduler) over its formula.
 //!
 //! ```
-//! use torchrs::optim::lr_scheduler::{ExponentialLR, LrScheduler};
+//! use torchrs::optim::lr_scheduler::{ExponentialLR, LRScheduler};
 //! use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
 //! let w = Tensor::from([1f64]).requires_grad_(true);
 //! let mut optimizer = SGD::new([w.clone()], SGDOptions { lr: 0.25, ..Default::default() });
@@ -50,7 +50,7 @@ pub use asgd::{ASGD, ASGDOptions};
 pub use engine::ParamGroup;
 pub use grad_scaler::{GradScaler, GradScalerOptions};
 pub use lbfgs::{LBFGS, LBFGSOptions, LineSearch};
-pub use muon::{AdjustLr, Muon, MuonOptions};
+pub use muon::{AdjustLR, Muon, MuonOptions};
 pub use nadam::{NAdam, NAdamOptions};
 pub use optimizer::{Optimizer, OptimizerState, StateValue};
 pub use radam::{RAdam, RAdamOptions};

@@ -31,7 +31,7 @@ pub type Muon = RuleOptimizer<MuonRule>;
 /// What the learning rate is multiplied by, for a matrix of `a` rows and `b` columns.
 ///
 /// ```
-/// use torchrs::{Dtype, Tensor, optim::{AdjustLr, Muon, MuonOptions, Optimizer}};
+/// use torchrs::{Dtype, Tensor, optim::{AdjustLR, Muon, MuonOptions, Optimizer}};
 /// let moved = |adjust| {
 ///     let w = Tensor::zeros([1, 4], Dtype::F64).requires_grad_(true);
 ///     let options = MuonOptions { lr: 1.0, adjust_lr_fn: Some(adjust), ..Default::default() };
@@ -39,12 +39,12 @@ pub type Muon = RuleOptimizer<MuonRule>;
 ///     Muon::new([w.clone()], options).step();
 ///     w.norm().item()
 /// };
-/// let ratio = moved(AdjustLr::MatchRmsAdamw) / moved(AdjustLr::Original);
+/// let ratio = moved(AdjustLR::MatchRmsAdamw) / moved(AdjustLR::Original);
 /// assert!((ratio - 0.4).abs() < 1e-9); // 0.2 sqrt(4) to 1
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum AdjustLr {
+pub enum AdjustLR {
     /// sqrt(max(1, a / b)).
     #[default]
     Original,
@@ -82,7 +82,7 @@ options! {
         /// Steps of the iteration.
         ns_steps: usize = 5,
         /// How the learning rate follows from the matrix's shape; `None` is `Original`.
-        adjust_lr_fn: Option<AdjustLr> = None,
+        adjust_lr_fn: Option<AdjustLR> = None,
     }
     check(o) {
         not_negative("lr", o.lr)?;
@@ -130,9 +130,9 @@ impl Rule for MuonRule {
             let update = orthogonal(&update, options).to_dtype(p.dtype());
             let (rows, columns) = (p.shape()[0] as f64, p.shape()[1] as f64);
             let ratio = match options.adjust_lr_fn.unwrap_or_default() {
-                AdjustLr::Original => (rows / columns).max(1.0).sqrt(),
-                AdjustLr::MatchRmsAdamw => 0.2 * rows.max(columns).sqrt(),
-                AdjustLr::SpectralUnclamped => (rows / columns).sqrt(),
+                AdjustLR::Original => (rows / columns).max(1.0).sqrt(),
+                AdjustLR::MatchRmsAdamw => 0.2 * rows.max(columns).sqrt(),
+                AdjustLR::SpectralUnclamped => (rows / columns).sqrt(),
             };
             p.mul_(1.0 - lr * weight_decay);
             p.add_scaled_(&update, -lr * ratio);

@@ -158,7 +158,7 @@ pub trait Optimizer: Send {
     /// that is an error.
     ///
     /// ```
-    /// use torchrs::optim::lr_scheduler::{LrScheduler, StepLR};
+    /// use torchrs::optim::lr_scheduler::{LRScheduler, StepLR};
     /// use torchrs::{Tensor, catch, optim::{Optimizer, SGD}};
     /// let make = || SGD::new([Tensor::from([1f64])], Default::default());
     /// let mut old = make();

@@ -5,7 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use torchrs::data::{DataLoader, datasets::Synthetic};
-use torchrs::distributed::{DdpOptions, DistributedDataParallel, init_process_group};
+use torchrs::distributed::{DDPOptions, DistributedDataParallel, init_process_group};
 use torchrs::multiprocessing::Process;
 use torchrs::nn::{self, Forward, Module, functional as F};
 use torchrs::ops::Pool2dOptions;
@@ -273,7 +273,7 @@ fn train(folder: std::path::PathBuf) -> Result<()> {
     let model =
         layers.fold(nn::Sequential::new(), |model, layer| model.append(layer).append(nn::ReLU));
     let options =
-        DdpOptions { first_bucket_mb: 0.2515, bucket_cap_mb: 0.2515, ..Default::default() };
+        DDPOptions { first_bucket_mb: 0.2515, bucket_cap_mb: 0.2515, ..Default::default() };
     let model = DistributedDataParallel::with_options(model, &group, &options)?;
     let (x, y) = (Tensor::randn([64, 256], Dtype::F32), Tensor::randn([64, 256], Dtype::F32));
     let step = || F::mse_loss(&model.forward(&x), &y).backward();

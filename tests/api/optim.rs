@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use torchrs::checkpoint::{TensorMap, load_file};
 use torchrs::nn::{clip_grad_norm_, clip_grad_norm_with, clip_grad_value_, get_total_norm};
 use torchrs::optim::lr_scheduler::{
-    ChainedScheduler, ConstantLR, CosineAnnealingLR, ExponentialLR, LambdaLR, LinearLR,
-    LrScheduler, MultiStepLR, OneCycleLR, OneCycleOptions, PlateauOptions, ReduceLROnPlateau,
+    ChainedScheduler, ConstantLR, CosineAnnealingLR, ExponentialLR, LRScheduler, LambdaLR,
+    LinearLR, MultiStepLR, OneCycleLR, OneCycleOptions, PlateauOptions, ReduceLROnPlateau,
     SequentialLR, StepLR, WarmupCosineLR,
 };
 use torchrs::optim::{
@@ -156,7 +156,7 @@ fn options_that_pytorch_refuses_are_refused() {
     assert!(run >= 4, "only {run} cases were run");
 }
 
-fn scheduler(spec: &Value, optimizer: &mut dyn Optimizer) -> Option<Box<dyn LrScheduler>> {
+fn scheduler(spec: &Value, optimizer: &mut dyn Optimizer) -> Option<Box<dyn LRScheduler>> {
     let kwargs = &spec["kwargs"];
     let float = |name: &str, default: f64| kwargs[name].as_f64().unwrap_or(default);
     let int = |name: &str| kwargs[name].as_u64().unwrap();
@@ -606,7 +606,7 @@ fn gradients_of_any_size_are_set_to_zero() {
 }
 
 /// Makes a scheduler for an optimizer.
-type Schedule = fn(&mut dyn Optimizer) -> Box<dyn LrScheduler>;
+type Schedule = fn(&mut dyn Optimizer) -> Box<dyn LRScheduler>;
 
 /// Every kind of schedule, of rates that are not at their start when they are saved.
 fn schedules() -> Vec<(&'static str, Schedule)> {
@@ -621,12 +621,12 @@ fn schedules() -> Vec<(&'static str, Schedule)> {
             Box::new(OneCycleLR::new(o, &[1.0], 20, options))
         }),
         ("chained", |o| {
-            let first: Box<dyn LrScheduler> = Box::new(ConstantLR::new(o, 0.1, 3));
+            let first: Box<dyn LRScheduler> = Box::new(ConstantLR::new(o, 0.1, 3));
             let second = Box::new(ExponentialLR::new(o, 0.9));
             Box::new(ChainedScheduler::new(vec![first, second]))
         }),
         ("SequentialLR", |o| {
-            let first: Box<dyn LrScheduler> = Box::new(LinearLR::new(o, 0.1, 1.0, 3));
+            let first: Box<dyn LRScheduler> = Box::new(LinearLR::new(o, 0.1, 1.0, 3));
             let second = Box::new(ExponentialLR::new(o, 0.9));
             Box::new(SequentialLR::new(o, vec![first, second], vec![3]))
         }),

@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use torchrs::nn::{self, Forward, Module};
-use torchrs::optim::lr_scheduler::{Anneal, ConstantLR, CyclicLR, LrScheduler, PolynomialLR};
+use torchrs::optim::lr_scheduler::{Anneal, ConstantLR, CyclicLR, LRScheduler, PolynomialLR};
 use torchrs::optim::swa_utils::{AveragedModel, AveragedModelOptions, Averaging, SWALR, update_bn};
 use torchrs::optim::{Adadelta, Adamax, Optimizer, ParamGroup, RAdam, Rprop, SGD, SGDOptions};
 use torchrs::{Dtype, Tensor, no_grad};
@@ -76,7 +76,7 @@ fn schedules_follow_pytorchs_rates() {
         let mut optimizer = SGD::with_groups(numbers(&case["initial"]).into_iter().map(group));
         let (op, mut given) = (case["op"].as_str().unwrap(), case["kwargs"].clone());
         let mut take = |name: &str| given.as_object_mut().unwrap().remove(name);
-        let mut schedule: Box<dyn LrScheduler> = match op {
+        let mut schedule: Box<dyn LRScheduler> = match op {
             "CyclicLR" => {
                 let [base, max] = ["base_lr", "max_lr"].map(|name| numbers(&take(name).unwrap()));
                 Box::new(CyclicLR::new(&mut optimizer, &base, &max, options(&given)))

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use torchrs::distributed::{self, DdpOptions, DistributedDataParallel, ProcessGroup, ReduceOp};
+use torchrs::distributed::{self, DDPOptions, DistributedDataParallel, ProcessGroup, ReduceOp};
 use torchrs::nn::{self, Forward, Module, functional as F};
 use torchrs::optim::{AdamW, AdamWOptions, Optimizer};
 use torchrs::{Dtype, Tensor, catch, multiprocessing};
@@ -63,8 +63,8 @@ impl Net {
 }
 
 /// Everything in small buckets, so that there are several.
-fn small_buckets() -> DdpOptions {
-    DdpOptions { first_bucket_mb: 0.0005, bucket_cap_mb: 0.001, ..Default::default() }
+fn small_buckets() -> DDPOptions {
+    DDPOptions { first_bucket_mb: 0.0005, bucket_cap_mb: 0.001, ..Default::default() }
 }
 
 /// The bytes of all parameters.
@@ -224,7 +224,7 @@ fn row_28_the_first_difference_between_models_is_named_on_every_rank() {
 fn unused(rank: usize, job: Job) {
     let group = job.join(rank);
     let x = Tensor::ones([2, 12], Dtype::F32);
-    let options = DdpOptions { find_unused_parameters: true, ..small_buckets() };
+    let options = DDPOptions { find_unused_parameters: true, ..small_buckets() };
     {
         let net = DistributedDataParallel::with_options(Net::new(), &group, &options).unwrap();
         // Rank 1 alone uses fc2; nobody uses norm's bias and weight.

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use torchrs::optim::Optimizer;
 use torchrs::optim::lr_scheduler::{
     ChainedScheduler, ConstantLR, CosineAnnealingLR, CosineAnnealingWarmRestarts, CyclicLR,
-    ExponentialLR, LambdaLR, LinearLR, LrScheduler, MultiStepLR, MultiplicativeLR, OneCycleLR,
+    ExponentialLR, LRScheduler, LambdaLR, LinearLR, MultiStepLR, MultiplicativeLR, OneCycleLR,
     PolynomialLR, ReduceLROnPlateau, SequentialLR, StepLR,
 };
 use torchrs::{Dtype, Tensor};
@@ -21,7 +21,7 @@ pub fn run(case: &Case) -> Outcome {
 
 /// A schedule by how it is stepped.
 enum Stepped {
-    Plain(Box<dyn LrScheduler>),
+    Plain(Box<dyn LRScheduler>),
     ByEpoch(CosineAnnealingWarmRestarts),
     ByMetric(ReduceLROnPlateau),
 }
@@ -169,7 +169,7 @@ fn plain(
     op: &str,
     mut a: Arguments,
     optimizer: &mut dyn Optimizer,
-) -> Result<Box<dyn LrScheduler>, Stop> {
+) -> Result<Box<dyn LRScheduler>, Stop> {
     let nested = |optimizer: &mut dyn Optimizer| {
         let list = scheduler["schedulers"].as_array().into_iter().flatten();
         list.map(|inner| {
@@ -178,7 +178,7 @@ fn plain(
         })
         .collect::<Result<Vec<_>, Stop>>()
     };
-    let made: Box<dyn LrScheduler> = match op.trim_start_matches("lr_scheduler.") {
+    let made: Box<dyn LRScheduler> = match op.trim_start_matches("lr_scheduler.") {
         "StepLR" => {
             Box::new(StepLR::new(optimizer, a.count("step_size", 0), a.float("gamma", 0.1)))
         }

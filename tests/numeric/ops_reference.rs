@@ -2,7 +2,7 @@
 //! generic check cannot know. And what misuse says.
 
 use torchrs::ops::{
-    CrossEntropyOptions, Interpolation, NllLossOptions, Pool1dOptions, Reduction, ScatterReduce,
+    CrossEntropyOptions, Interpolation, NLLLossOptions, Pool1dOptions, Reduction, ScatterReduce,
     SearchOptions,
 };
 use torchrs::{Dtype, Tensor, autograd, catch};
@@ -186,7 +186,7 @@ fn cross_entropy_with_weights_smoothing_and_ignored_rows() {
         let by_row: Vec<f64> = (0..12).map(|i| grad[i] * [1.0, 2.0, 3.0][i / 4]).collect();
         assert_close(&gradient(&x(), loss(Reduction::None, smoothing)), &by_row);
     }
-    let nll = NllLossOptions { weight: weight.clone(), ..Default::default() };
+    let nll = NLLLossOptions { weight: weight.clone(), ..Default::default() };
     assert_close(&x().log_softmax(1).nll_loss_with(&target, &nll), &[0.8245342316027001]);
     let options = CrossEntropyOptions { weight, label_smoothing: 0.2, ..Default::default() };
     let probabilities = x().softmax(1).flip(&[0]);

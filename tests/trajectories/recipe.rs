@@ -4,7 +4,7 @@ use serde_json::Value;
 use torchrs::Tensor;
 use torchrs::nn::{Module, clip_grad_norm_};
 use torchrs::optim::lr_scheduler::{
-    CosineAnnealingLR, LrScheduler, MultiStepLR, OneCycleLR, StepLR,
+    CosineAnnealingLR, LRScheduler, MultiStepLR, OneCycleLR, StepLR,
 };
 use torchrs::optim::{
     Adam, AdamOptions, AdamW, AdamWOptions, Optimizer, ParamGroup, SGD, SGDOptions,
@@ -12,7 +12,7 @@ use torchrs::optim::{
 
 pub struct Training {
     optimizer: Box<dyn Optimizer>,
-    schedule: Option<Box<dyn LrScheduler>>,
+    schedule: Option<Box<dyn LRScheduler>>,
     /// Batches per step.
     pub accumulate: u64,
     clip_norm: Option<f64>,
@@ -98,7 +98,7 @@ fn optimizer(model: &dyn Module, recipe: &Value) -> Box<dyn Optimizer> {
     }
 }
 
-fn schedule(optimizer: &mut dyn Optimizer, recipe: &Value) -> Option<Box<dyn LrScheduler>> {
+fn schedule(optimizer: &mut dyn Optimizer, recipe: &Value) -> Option<Box<dyn LRScheduler>> {
     if let Some(t_max) = recipe["cosine_T_max"].as_u64() {
         return Some(Box::new(CosineAnnealingLR::new(optimizer, t_max, 0.0)));
     }

@@ -1,7 +1,7 @@
 //! The decoder of GNMT.
 
 use super::{
-    BahdanauAttention, BahdanauAttentionOptions, GnmtOptions, INIT_WEIGHT, embedder, lstm,
+    BahdanauAttention, BahdanauAttentionOptions, GNMTOptions, INIT_WEIGHT, embedder, lstm,
 };
 use crate::Tensor;
 use crate::error::{Error, throw};
@@ -54,8 +54,8 @@ pub struct ResidualRecurrentDecoder {
 
 impl ResidualRecurrentDecoder {
     #[track_caller]
-    pub(super) fn new(options: &GnmtOptions) -> Self {
-        let &GnmtOptions { hidden_size: hidden, batch_first, num_layers, .. } = options;
+    pub(super) fn new(options: &GNMTOptions) -> Self {
+        let &GNMTOptions { hidden_size: hidden, batch_first, num_layers, .. } = options;
         let classifier = Linear::new(hidden, options.vocab_size);
         for parameter in classifier.parameters() {
             uniform_(&parameter, -INIT_WEIGHT, INIT_WEIGHT);

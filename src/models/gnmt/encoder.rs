@@ -1,6 +1,6 @@
 //! The encoder of GNMT.
 
-use super::{GnmtOptions, embedder, lstm};
+use super::{GNMTOptions, embedder, lstm};
 use crate::Tensor;
 use crate::nn::{
     Embedding, Forward, LSTM, Module, PackPaddedSequenceOptions, PadPackedSequenceOptions,
@@ -22,8 +22,8 @@ pub struct ResidualRecurrentEncoder {
 
 impl ResidualRecurrentEncoder {
     #[track_caller]
-    pub(super) fn new(options: &GnmtOptions) -> Self {
-        let &GnmtOptions { hidden_size: hidden, batch_first, num_layers, .. } = options;
+    pub(super) fn new(options: &GNMTOptions) -> Self {
+        let &GNMTOptions { hidden_size: hidden, batch_first, num_layers, .. } = options;
         let layer = |i: usize| match i {
             0 => lstm(hidden, hidden, true, batch_first),
             1 => lstm(2 * hidden, hidden, false, batch_first),

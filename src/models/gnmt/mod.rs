@@ -13,7 +13,7 @@ pub use encoder::ResidualRecurrentEncoder;
 
 use crate::error::{Error, throw};
 use crate::nn::init::{uniform_, zeros_};
-use crate::nn::{Embedding, LSTM, Module, RnnOptions};
+use crate::nn::{Embedding, LSTM, Module, RNNOptions};
 use crate::{Tensor, no_grad};
 
 /// The token behind the end of a shorter sentence.
@@ -25,9 +25,9 @@ const EOS: i64 = 3;
 /// Weights start uniform between this and its negative.
 const INIT_WEIGHT: f64 = 0.1;
 
-/// Options of [`Gnmt`].
+/// Options of [`GNMT`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct GnmtOptions {
+pub struct GNMTOptions {
     /// Number of different tokens, of both languages.
     pub vocab_size: usize,
     /// Width of all layers.
@@ -42,10 +42,10 @@ pub struct GnmtOptions {
     pub share_embedding: bool,
 }
 
-impl GnmtOptions {
+impl GNMTOptions {
     /// With PyTorch's defaults: width 1024, 4 layers, dropout 0.2, time first, one table of words.
     pub fn new(vocab_size: usize) -> Self {
-        GnmtOptions {
+        GNMTOptions {
             vocab_size,
             hidden_size: 1024,
             num_layers: 4,
@@ -60,9 +60,9 @@ impl GnmtOptions {
 ///
 /// ```
 /// use torchrs::Tensor;
-/// use torchrs::models::{Gnmt, GnmtOptions};
-/// let options = GnmtOptions { hidden_size: 8, num_layers: 2, ..GnmtOptions::new(20) };
-/// let model = Gnmt::new(options);
+/// use torchrs::models::{GNMT, GNMTOptions};
+/// let options = GNMTOptions { hidden_size: 8, num_layers: 2, ..GNMTOptions::new(20) };
+/// let model = GNMT::new(options);
 /// // Two sentences, of lengths 3 and 2, and the beginnings of their translations.
 /// let source = Tensor::from([[5i64, 7], [6, 3], [3, 0]]);
 /// let target = Tensor::from([[2i64, 2], [9, 8]]);
@@ -70,7 +70,7 @@ impl GnmtOptions {
 /// ```
 #[derive(Module)]
 #[module(name = "GNMT")]
-pub struct Gnmt {
+pub struct GNMT {
     /// Reads the source.
     pub encoder: ResidualRecurrentEncoder,
     /// Writes the target.
@@ -79,13 +79,13 @@ pub struct Gnmt {
     batch_first: bool,
 }
 
-impl Gnmt {
+impl GNMT {
     /// Weights start uniform within 0.1.
     ///
     /// # Panics
     /// Throws [`Error::Argument`] for fewer than 2 layers or a vocabulary without the special tokens.
     #[track_caller]
-    pub fn new(options: GnmtOptions) -> Self {
+    pub fn new(options: GNMTOptions) -> Self {
         if options.num_layers < 2 {
             let message = format!("{}; must be at least 2", options.num_layers);
             throw(Error::argument("Gnmt", "num_layers", message));
@@ -99,7 +99,7 @@ impl Gnmt {
         if options.share_embedding {
             decoder.embedder.weight = encoder.embedder.weight.clone();
         }
-        Gnmt { encoder, decoder, batch_first: options.batch_first }
+        GNMT { encoder, decoder, batch_first: options.batch_first }
     }
 
     /// Logits of each next token, `[time, batch, vocab_size]` (`[batch, time, vocab_size]` with
@@ -149,7 +149,7 @@ impl Gnmt {
 /// One LSTM layer with this model's initial values: of the two biases one starts at 0.
 #[track_caller]
 fn lstm(inputs: usize, hidden: usize, bidirectional: bool, batch_first: bool) -> LSTM {
-    let options = RnnOptions { bidirectional, batch_first, ..Default::default() };
+    let options = RNNOptions { bidirectional, batch_first, ..Default::default() };
     let layer = LSTM::new(inputs, hidden, options);
     for (name, parameter) in layer.named_parameters() {
         match name.starts_with("bias_hh") {
@@ -161,7 +161,7 @@ fn lstm(inputs: usize, hidden: usize, bidirectional: bool, batch_first: bool) ->
 }
 
 /// A table of words. The row of the padding starts like the others, but is never trained.
-fn embedder(options: &GnmtOptions) -> Embedding {
+fn embedder(options: &GNMTOptions) -> Embedding {
     let table = Embedding::new(options.vocab_size, options.hidden_size).padding_idx(PAD);
     uniform_(&table.weight, -INIT_WEIGHT, INIT_WEIGHT);
     table

@@ -8,7 +8,7 @@ use crate::ops::pointwise::{
     absolute_error, divergence, huber_error, log_divergence, logit_error, probability_error,
     squared_error,
 };
-use crate::ops::{CrossEntropyOptions, NllLossOptions, Reduction};
+use crate::ops::{CrossEntropyOptions, NLLLossOptions, Reduction};
 use crate::tensor::broadcast_shapes;
 
 /// `input` and `target` of a loss: of one shape, or one broadcasts to the other's. Shapes like `[4]`
@@ -166,13 +166,13 @@ pub fn smooth_l1_loss(input: &Tensor, target: &Tensor, beta: f64, reduction: Red
 /// ```
 /// use torchrs::{Tensor, nn::functional as F, ops::Reduction};
 /// let pos_weight = Some(Tensor::from([3f64]));
-/// let options = F::BceWithLogitsOptions { pos_weight, reduction: Reduction::Sum, ..Default::default() };
+/// let options = F::BCEWithLogitsOptions { pos_weight, reduction: Reduction::Sum, ..Default::default() };
 /// let (x, target) = (Tensor::from([0f64, 0.]), Tensor::from([1f64, 0.]));
 /// let loss = F::binary_cross_entropy_with_logits_with(&x, &target, &options);
 /// assert!((loss.item() - 4.0 * 2f64.ln()).abs() < 1e-9);
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct BceWithLogitsOptions {
+pub struct BCEWithLogitsOptions {
     /// A factor per element; broadcasts to the input.
     pub weight: Option<Tensor>,
     /// A factor of positive targets, per class; broadcasts to the input.
@@ -194,7 +194,7 @@ pub struct BceWithLogitsOptions {
 /// Throws [`Error::Shape`] when the shapes differ.
 #[track_caller]
 pub fn binary_cross_entropy_with_logits(input: &Tensor, target: &Tensor) -> Tensor {
-    binary_cross_entropy_with_logits_with(input, target, &BceWithLogitsOptions::default())
+    binary_cross_entropy_with_logits_with(input, target, &BCEWithLogitsOptions::default())
 }
 
 /// [`binary_cross_entropy_with_logits`] with options.
@@ -202,7 +202,7 @@ pub fn binary_cross_entropy_with_logits(input: &Tensor, target: &Tensor) -> Tens
 /// ```
 /// use torchrs::{Tensor, nn::functional as F};
 /// let (x, target) = (Tensor::from([0f64, 0.]), Tensor::from([1f64, 0.]));
-/// let options = F::BceWithLogitsOptions { weight: Some(Tensor::from([2f64, 0.])), ..Default::default() };
+/// let options = F::BCEWithLogitsOptions { weight: Some(Tensor::from([2f64, 0.])), ..Default::default() };
 /// let loss = F::binary_cross_entropy_with_logits_with(&x, &target, &options);
 /// assert!((loss.item() - 2f64.ln()).abs() < 1e-9);
 /// ```
@@ -213,7 +213,7 @@ pub fn binary_cross_entropy_with_logits(input: &Tensor, target: &Tensor) -> Tens
 pub fn binary_cross_entropy_with_logits_with(
     input: &Tensor,
     target: &Tensor,
-    options: &BceWithLogitsOptions,
+    options: &BCEWithLogitsOptions,
 ) -> Tensor {
     cast_op!("binary_cross_entropy_with_logits", [x = input, t = target] => {
         binary_cross_entropy_with_logits_with(&x, &t, options)
@@ -260,13 +260,13 @@ pub fn binary_cross_entropy(
 /// Options of [`kl_div`]; the defaults are PyTorch's.
 ///
 /// ```
-/// use torchrs::{Tensor, nn::functional::{KlDivOptions, kl_div}};
+/// use torchrs::{Tensor, nn::functional::{KLDivOptions, kl_div}};
 /// let (x, target) = (Tensor::from([[0.5f64, 0.5]]).log(), Tensor::from([[1f64, 0.]]));
-/// let options = KlDivOptions { batch_mean: true, ..Default::default() };
+/// let options = KLDivOptions { batch_mean: true, ..Default::default() };
 /// assert!((kl_div(&x, &target, options).item() - 2f64.ln()).abs() < 1e-9);
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
-pub struct KlDivOptions {
+pub struct KLDivOptions {
     /// What is returned.
     pub reduction: Reduction,
     /// Returns the sum divided by the size of dimension 0, which is the mathematical mean, whatever
@@ -289,7 +289,7 @@ pub struct KlDivOptions {
 /// # Panics
 /// Throws [`Error::Shape`] when the shapes do not broadcast.
 #[track_caller]
-pub fn kl_div(input: &Tensor, target: &Tensor, options: KlDivOptions) -> Tensor {
+pub fn kl_div(input: &Tensor, target: &Tensor, options: KLDivOptions) -> Tensor {
     cast_op!("kl_div", [x = input, t = target] => kl_div(&x, &t, options));
     let losses = match options.log_target {
         true => log_divergence(input, target),
@@ -322,13 +322,13 @@ pub fn soft_margin_loss(input: &Tensor, target: &Tensor, reduction: Reduction) -
 /// Options of [`poisson_nll_loss`]; the defaults are PyTorch's.
 ///
 /// ```
-/// use torchrs::{Tensor, nn::functional::{PoissonNllOptions, poisson_nll_loss}};
+/// use torchrs::{Tensor, nn::functional::{PoissonNLLOptions, poisson_nll_loss}};
 /// let (rate, count) = (Tensor::from([2f64]), Tensor::from([1f64]));
-/// let options = PoissonNllOptions { log_input: false, ..Default::default() };
+/// let options = PoissonNLLOptions { log_input: false, ..Default::default() };
 /// assert!((poisson_nll_loss(&rate, &count, options).item() - (2.0 - 2f64.ln())).abs() < 1e-6);
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct PoissonNllOptions {
+pub struct PoissonNLLOptions {
     /// The input is the logarithm of the rate.
     pub log_input: bool,
     /// Adds Stirling's approximation of `log(t!)` for targets above 1.
@@ -339,10 +339,10 @@ pub struct PoissonNllOptions {
     pub reduction: Reduction,
 }
 
-impl Default for PoissonNllOptions {
+impl Default for PoissonNLLOptions {
     fn default() -> Self {
         let (log_input, full, eps) = (true, false, 1e-8);
-        PoissonNllOptions { log_input, full, eps, reduction: Reduction::Mean }
+        PoissonNLLOptions { log_input, full, eps, reduction: Reduction::Mean }
     }
 }
 
@@ -360,7 +360,7 @@ impl Default for PoissonNllOptions {
 /// # Panics
 /// Throws [`Error::Shape`] when the shapes do not broadcast.
 #[track_caller]
-pub fn poisson_nll_loss(input: &Tensor, target: &Tensor, options: PoissonNllOptions) -> Tensor {
+pub fn poisson_nll_loss(input: &Tensor, target: &Tensor, options: PoissonNLLOptions) -> Tensor {
     cast_op!("poisson_nll_loss", [x = input, t = target] => poisson_nll_loss(&x, &t, options));
     let losses = match options.log_input {
         true => input.exp() - target * input,
@@ -379,13 +379,13 @@ pub fn poisson_nll_loss(input: &Tensor, target: &Tensor, options: PoissonNllOpti
 /// Options of [`gaussian_nll_loss`]; the defaults are PyTorch's.
 ///
 /// ```
-/// use torchrs::{Tensor, nn::functional::{GaussianNllOptions, gaussian_nll_loss}};
+/// use torchrs::{Tensor, nn::functional::{GaussianNLLOptions, gaussian_nll_loss}};
 /// let (x, var) = (Tensor::from([3f64]), Tensor::from([1f64]));
-/// let options = GaussianNllOptions { full: true, ..Default::default() };
+/// let options = GaussianNLLOptions { full: true, ..Default::default() };
 /// assert!((gaussian_nll_loss(&x, &x, &var, options).item() - 0.918939).abs() < 1e-6);
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct GaussianNllOptions {
+pub struct GaussianNLLOptions {
     /// Adds the constant `log(2 pi) / 2`.
     pub full: bool,
     /// Smallest variance.
@@ -394,9 +394,9 @@ pub struct GaussianNllOptions {
     pub reduction: Reduction,
 }
 
-impl Default for GaussianNllOptions {
+impl Default for GaussianNLLOptions {
     fn default() -> Self {
-        GaussianNllOptions { full: false, eps: 1e-6, reduction: Reduction::Mean }
+        GaussianNLLOptions { full: false, eps: 1e-6, reduction: Reduction::Mean }
     }
 }
 
@@ -418,7 +418,7 @@ pub fn gaussian_nll_loss(
     input: &Tensor,
     target: &Tensor,
     var: &Tensor,
-    options: GaussianNllOptions,
+    options: GaussianNLLOptions,
 ) -> Tensor {
     let op = "gaussian_nll_loss";
     let (last, x, v) = (input.dim().saturating_sub(1), input.shape(), var.shape());
@@ -469,10 +469,10 @@ methods! {
     /// See [`Tensor::nll_loss_with`].
     ///
     /// ```
-    /// use torchrs::{Tensor, nn::functional as F, ops::NllLossOptions};
+    /// use torchrs::{Tensor, nn::functional as F, ops::NLLLossOptions};
     /// let log_probs = Tensor::from([[-1f32, -2.], [-3., -4.]]);
-    /// let options = NllLossOptions { ignore_index: 0, ..Default::default() };
+    /// let options = NLLLossOptions { ignore_index: 0, ..Default::default() };
     /// assert_eq!(F::nll_loss_with(&log_probs, &Tensor::from([0i64, 1]), &options).item(), 4.0);
     /// ```
-    nll_loss_with(x, target: &Tensor, options: &NllLossOptions);
+    nll_loss_with(x, target: &Tensor, options: &NLLLossOptions);
 }

@@ -33,7 +33,7 @@ mod margin;
 mod norm;
 mod pool;
 
-pub use crate::ops::{CtcLossOptions, ctc_loss};
+pub use crate::ops::{CTCLossOptions, ctc_loss};
 pub use activation::{
     celu, dropout, elu, gelu, gelu_tanh, hardshrink, hardsigmoid, hardswish, hardtanh, leaky_relu,
     log_softmax, logsigmoid, mish, prelu, relu, selu, sigmoid, silu, softmax, softplus, softshrink,
@@ -57,7 +57,7 @@ pub use linear::{
     scaled_dot_product_attention,
 };
 pub use loss::{
-    BceWithLogitsOptions, GaussianNllOptions, KlDivOptions, PoissonNllOptions,
+    BCEWithLogitsOptions, GaussianNLLOptions, KLDivOptions, PoissonNLLOptions,
     binary_cross_entropy, binary_cross_entropy_with_logits, binary_cross_entropy_with_logits_with,
     cross_entropy, cross_entropy_with, gaussian_nll_loss, huber_loss, kl_div, l1_loss,
     l1_loss_with, mse_loss, mse_loss_with, nll_loss, nll_loss_with, poisson_nll_loss,

@@ -1,6 +1,6 @@
 //! One step of a recurrent network.
 
-use super::RnnNonlinearity;
+use super::RNNNonlinearity;
 use crate::Tensor;
 use crate::error::{Error, throw};
 use crate::nn::{Module, Parameter, init};
@@ -132,8 +132,8 @@ macro_rules! cells {
                 let bias = if self.bias_ih.is_some() { "" } else { ", bias=False" };
                 let text = format!("{inputs}, {hidden}{bias}");
                 $(let text = match self.$field {
-                    RnnNonlinearity::Tanh => text,
-                    RnnNonlinearity::Relu => text + ", nonlinearity=relu",
+                    RNNNonlinearity::Tanh => text,
+                    RNNNonlinearity::Relu => text + ", nonlinearity=relu",
                 };)?
                 text
             }
@@ -166,7 +166,7 @@ cells! {
     /// let h = x.unbind(0).iter().fold(Tensor::zeros([2, 5], Dtype::F32), |h, x| cell.forward(x, Some(&h)));
     /// assert!(h.shape() == [2, 5] && h.abs().max().item() <= 1.0);
     /// ```
-    RNNCell { nonlinearity: RnnNonlinearity } nonlinearity.cell(), 1,
+    RNNCell { nonlinearity: RNNNonlinearity } nonlinearity.cell(), 1,
     /// Long short-term memory (`torch.nn.LSTMCell`; Hochreiter & Schmidhuber 1997).
     ///
     /// ```
@@ -192,14 +192,14 @@ impl RNNCell {
     /// With another nonlinearity.
     ///
     /// ```
-    /// use torchrs::{Tensor, nn::{Module, RNNCell, RnnNonlinearity, init}};
-    /// let cell = RNNCell::new(1, 1).nonlinearity(RnnNonlinearity::Relu);
+    /// use torchrs::{Tensor, nn::{Module, RNNCell, RNNNonlinearity, init}};
+    /// let cell = RNNCell::new(1, 1).nonlinearity(RNNNonlinearity::Relu);
     /// cell.parameters().iter().for_each(|p| init::ones_(p));
     /// // 7 + 1 + 0 + 1
     /// assert_eq!(cell.forward(&Tensor::from([7f32]), None).item(), 9.0);
     /// ```
     #[must_use]
-    pub fn nonlinearity(mut self, nonlinearity: RnnNonlinearity) -> Self {
+    pub fn nonlinearity(mut self, nonlinearity: RNNNonlinearity) -> Self {
         self.nonlinearity = nonlinearity;
         self
     }

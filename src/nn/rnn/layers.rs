@@ -1,6 +1,6 @@
 //! Layers of recurrent cells over whole sequences.
 
-use super::RnnNonlinearity;
+use super::RNNNonlinearity;
 use super::cell::bound;
 use super::packed::{PackedSequence, rows};
 use crate::Tensor;
@@ -12,12 +12,12 @@ use crate::ops::rnn::{Cell, Direction, Recurrent};
 /// How layers are stacked; the same for all kinds.
 ///
 /// ```
-/// use torchrs::nn::{LSTM, RnnOptions};
-/// let options = RnnOptions { num_layers: 2, bidirectional: true, ..Default::default() };
+/// use torchrs::nn::{LSTM, RNNOptions};
+/// let options = RNNOptions { num_layers: 2, bidirectional: true, ..Default::default() };
 /// let lstm = LSTM::new(8, 16, options);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RnnOptions {
+pub struct RNNOptions {
     /// Layers; each takes the outputs of the one before.
     pub num_layers: usize,
     /// Whether there are biases.
@@ -32,9 +32,9 @@ pub struct RnnOptions {
     pub proj_size: usize,
 }
 
-impl Default for RnnOptions {
+impl Default for RNNOptions {
     fn default() -> Self {
-        RnnOptions {
+        RNNOptions {
             num_layers: 1,
             bias: true,
             batch_first: false,
@@ -52,7 +52,7 @@ struct Layers {
     name: &'static str,
     hidden_size: usize,
     input_size: usize,
-    options: RnnOptions,
+    options: RNNOptions,
     parameters: Vec<(String, Parameter)>,
     training: Training,
 }
@@ -70,7 +70,7 @@ impl Layers {
         name: &'static str,
         input_size: usize,
         hidden_size: usize,
-        options: RnnOptions,
+        options: RNNOptions,
     ) -> Self {
         let bad =
             |what: &str, message: String| -> ! { throw(Error::argument(name, what, message)) };
@@ -119,7 +119,7 @@ impl Layers {
     /// What differs from the defaults, as PyTorch says it.
     fn settings(&self) -> String {
         let Layers { input_size, hidden_size, options: o, .. } = self;
-        let usual = RnnOptions::default();
+        let usual = RNNOptions::default();
         let said = [
             (o.proj_size != usual.proj_size).then(|| format!("proj_size={}", o.proj_size)),
             (o.num_layers != usual.num_layers).then(|| format!("num_layers={}", o.num_layers)),
@@ -138,7 +138,7 @@ impl Layers {
 
     /// Sizes of h, and for an LSTM of c.
     fn state_sizes(&self) -> Vec<usize> {
-        let RnnOptions { proj_size, .. } = self.options;
+        let RNNOptions { proj_size, .. } = self.options;
         let h = if proj_size > 0 { proj_size } else { self.hidden_size };
         if self.kind == Cell::Lstm { vec![h, self.hidden_size] } else { vec![h] }
     }
@@ -328,8 +328,8 @@ layers! {
     /// Layers of gated recurrent units (`torch.nn.GRU`; Cho et al. 2014).
     ///
     /// ```
-    /// use torchrs::{Dtype, Tensor, nn::{GRU, RnnOptions}};
-    /// let gru = GRU::new(3, 5, RnnOptions { bidirectional: true, ..Default::default() });
+    /// use torchrs::{Dtype, Tensor, nn::{GRU, RNNOptions}};
+    /// let gru = GRU::new(3, 5, RNNOptions { bidirectional: true, ..Default::default() });
     /// let (out, h) = gru.forward(&Tensor::randn([7, 2, 3], Dtype::F32), None);
     /// assert_eq!((out.shape(), h.shape()), (&[7, 2, 10][..], &[2, 2, 5][..]));
     /// ```
@@ -337,8 +337,8 @@ layers! {
     /// Layers of long short-term memory (`torch.nn.LSTM`; Hochreiter & Schmidhuber 1997).
     ///
     /// ```
-    /// use torchrs::{Dtype, Tensor, nn::{LSTM, RnnOptions}};
-    /// let lstm = LSTM::new(3, 5, RnnOptions { num_layers: 2, batch_first: true, ..Default::default() });
+    /// use torchrs::{Dtype, Tensor, nn::{LSTM, RNNOptions}};
+    /// let lstm = LSTM::new(3, 5, RNNOptions { num_layers: 2, batch_first: true, ..Default::default() });
     /// let (out, (h, c)) = lstm.forward(&Tensor::randn([2, 7, 3], Dtype::F32), None);
     /// assert_eq!((out.shape(), h.shape(), c.shape()), (&[2, 7, 5][..], &[2, 2, 5][..], &[2, 2, 5][..]));
     /// ```
@@ -346,7 +346,7 @@ layers! {
 }
 
 impl RNN {
-    /// With [`RnnNonlinearity::Tanh`].
+    /// With [`RNNNonlinearity::Tanh`].
     ///
     /// ```
     /// use torchrs::nn::{Module, RNN};
@@ -358,15 +358,15 @@ impl RNN {
     /// # Panics
     /// Throws [`Error::Argument`] for sizes and options that cannot be.
     #[track_caller]
-    pub fn new(input_size: usize, hidden_size: usize, options: RnnOptions) -> Self {
-        Self::with_nonlinearity(input_size, hidden_size, RnnNonlinearity::Tanh, options)
+    pub fn new(input_size: usize, hidden_size: usize, options: RNNOptions) -> Self {
+        Self::with_nonlinearity(input_size, hidden_size, RNNNonlinearity::Tanh, options)
     }
 
     /// With a nonlinearity.
     ///
     /// ```
-    /// use torchrs::{Tensor, nn::{Module, RNN, RnnNonlinearity, init}};
-    /// let rnn = RNN::with_nonlinearity(1, 1, RnnNonlinearity::Relu, Default::default());
+    /// use torchrs::{Tensor, nn::{Module, RNN, RNNNonlinearity, init}};
+    /// let rnn = RNN::with_nonlinearity(1, 1, RNNNonlinearity::Relu, Default::default());
     /// rnn.parameters().iter().for_each(|p| init::ones_(p));
     /// // Each step adds its input and two biases.
     /// let (out, _) = rnn.forward(&Tensor::from([[1f32], [1.], [1.]]), None);
@@ -379,8 +379,8 @@ impl RNN {
     pub fn with_nonlinearity(
         input_size: usize,
         hidden_size: usize,
-        nonlinearity: RnnNonlinearity,
-        options: RnnOptions,
+        nonlinearity: RNNNonlinearity,
+        options: RNNOptions,
     ) -> Self {
         RNN(Layers::new(nonlinearity.cell(), "RNN", input_size, hidden_size, options))
     }
@@ -398,7 +398,7 @@ impl GRU {
     /// # Panics
     /// Throws [`Error::Argument`] for sizes and options that cannot be.
     #[track_caller]
-    pub fn new(input_size: usize, hidden_size: usize, options: RnnOptions) -> Self {
+    pub fn new(input_size: usize, hidden_size: usize, options: RNNOptions) -> Self {
         GRU(Layers::new(Cell::Gru, "GRU", input_size, hidden_size, options))
     }
 }
@@ -409,7 +409,7 @@ macro_rules! forward_with_one_state {
             /// Outputs of the last layer for all steps, `[time, batch, directions * hidden]`, and the
             /// last h of each layer and direction, `[layers * directions, batch, hidden]`, from
             /// sequences `[time, batch, input_size]` and the first h (zeros if `None`). Without
-            /// `batch` in all of them for one sequence; see [`RnnOptions::batch_first`].
+            /// `batch` in all of them for one sequence; see [`RNNOptions::batch_first`].
             ///
             /// ```
             #[doc = concat!("use torchrs::{Dtype, Tensor, nn::", stringify!($name), "};")]
@@ -462,23 +462,23 @@ impl LSTM {
     /// Weights and biases start uniform within 1 / sqrt(hidden_size).
     ///
     /// ```
-    /// use torchrs::nn::{LSTM, Module, RnnOptions};
+    /// use torchrs::nn::{LSTM, Module, RNNOptions};
     /// // Four gates.
-    /// let lstm = LSTM::new(3, 5, RnnOptions { proj_size: 2, ..Default::default() });
+    /// let lstm = LSTM::new(3, 5, RNNOptions { proj_size: 2, ..Default::default() });
     /// assert_eq!(lstm.state_dict()["weight_hh_l0"].shape(), &[4 * 5, 2]);
     /// ```
     ///
     /// # Panics
     /// Throws [`Error::Argument`] for sizes and options that cannot be.
     #[track_caller]
-    pub fn new(input_size: usize, hidden_size: usize, options: RnnOptions) -> Self {
+    pub fn new(input_size: usize, hidden_size: usize, options: RNNOptions) -> Self {
         LSTM(Layers::new(Cell::Lstm, "LSTM", input_size, hidden_size, options))
     }
 
     /// Outputs of the last layer for all steps, `[time, batch, directions * hidden]`, and the last
     /// (h, c) of each layer and direction, `[layers * directions, batch, hidden]`, from sequences
     /// `[time, batch, input_size]` and the first (h, c) (zeros if `None`). Without `batch` in all of
-    /// them for one sequence; see [`RnnOptions::batch_first`].
+    /// them for one sequence; see [`RNNOptions::batch_first`].
     ///
     /// ```
     /// use torchrs::{Dtype, Tensor, nn::LSTM};

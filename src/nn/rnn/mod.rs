@@ -6,7 +6,7 @@ mod layers;
 mod packed;
 
 pub use cell::{GRUCell, LSTMCell, RNNCell};
-pub use layers::{GRU, LSTM, RNN, RnnOptions};
+pub use layers::{GRU, LSTM, RNN, RNNOptions};
 pub use packed::{
     PackPaddedSequenceOptions, PackedSequence, PadPackedSequenceOptions, PadSequenceOptions,
     pack_padded_sequence, pack_sequence, pad_packed_sequence, pad_sequence, unpack_sequence,
@@ -18,13 +18,13 @@ use crate::ops::rnn::Cell;
 /// What a simple recurrent layer does to its sum (`nonlinearity`).
 ///
 /// ```
-/// use torchrs::{Tensor, nn::{Module, RNN, RnnNonlinearity, init}};
-/// let rnn = RNN::with_nonlinearity(1, 1, RnnNonlinearity::Relu, Default::default());
+/// use torchrs::{Tensor, nn::{Module, RNN, RNNNonlinearity, init}};
+/// let rnn = RNN::with_nonlinearity(1, 1, RNNNonlinearity::Relu, Default::default());
 /// rnn.parameters().iter().for_each(|p| init::ones_(p));
 /// assert_eq!(rnn.forward(&Tensor::from([[5f32]]), None).0.item(), 7.0);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RnnNonlinearity {
+pub enum RNNNonlinearity {
     /// Hyperbolic tangent.
     #[default]
     Tanh,
@@ -32,11 +32,11 @@ pub enum RnnNonlinearity {
     Relu,
 }
 
-impl RnnNonlinearity {
+impl RNNNonlinearity {
     fn cell(self) -> Cell {
         match self {
-            RnnNonlinearity::Tanh => Cell::Tanh,
-            RnnNonlinearity::Relu => Cell::Relu,
+            RNNNonlinearity::Tanh => Cell::Tanh,
+            RNNNonlinearity::Relu => Cell::Relu,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::LrScheduler;
+use super::LRScheduler;
 use crate::error::{Error, Result, throw};
 use crate::optim::Optimizer;
 
@@ -11,7 +11,7 @@ use crate::optim::Optimizer;
 ///
 /// ```
 /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
-/// use torchrs::optim::lr_scheduler::{ChainedScheduler, ConstantLR, ExponentialLR, LrScheduler};
+/// use torchrs::optim::lr_scheduler::{ChainedScheduler, ConstantLR, ExponentialLR, LRScheduler};
 /// let w = Tensor::from([1f32]).requires_grad_(true);
 /// let mut optimizer = SGD::new([w], SGDOptions { lr: 1.0, ..Default::default() });
 /// let warmup = ConstantLR::new(&mut optimizer, 0.5, 1);
@@ -24,17 +24,17 @@ use crate::optim::Optimizer;
 /// assert_eq!(optimizer.lr(0), 0.25);
 /// ```
 pub struct ChainedScheduler {
-    schedulers: Vec<Box<dyn LrScheduler>>,
+    schedulers: Vec<Box<dyn LRScheduler>>,
 }
 
 impl ChainedScheduler {
     /// Of schedulers that were made for the same optimizer.
     ///
     /// ```
-    /// use torchrs::optim::lr_scheduler::{ChainedScheduler, ConstantLR, ExponentialLR, LrScheduler};
+    /// use torchrs::optim::lr_scheduler::{ChainedScheduler, ConstantLR, ExponentialLR, LRScheduler};
     /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
     /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
-    /// let parts: Vec<Box<dyn LrScheduler>> = vec![
+    /// let parts: Vec<Box<dyn LRScheduler>> = vec![
     ///     Box::new(ConstantLR::new(&mut optimizer, 0.5, 9)),
     ///     Box::new(ExponentialLR::new(&mut optimizer, 0.5)),
     /// ];
@@ -47,7 +47,7 @@ impl ChainedScheduler {
     /// # Panics
     /// Throws [`Error::Argument`] when there are none.
     #[track_caller]
-    pub fn new(schedulers: Vec<Box<dyn LrScheduler>>) -> Self {
+    pub fn new(schedulers: Vec<Box<dyn LRScheduler>>) -> Self {
         if schedulers.is_empty() {
             throw(Error::argument("ChainedScheduler", "schedulers", "are none"));
         }
@@ -55,7 +55,7 @@ impl ChainedScheduler {
     }
 }
 
-impl LrScheduler for ChainedScheduler {
+impl LRScheduler for ChainedScheduler {
     fn step(&mut self, optimizer: &mut dyn Optimizer) {
         self.schedulers.iter_mut().for_each(|scheduler| scheduler.step(optimizer));
     }

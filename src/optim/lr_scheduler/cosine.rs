@@ -12,7 +12,7 @@ use crate::optim::Optimizer;
 /// that they rise again.
 ///
 /// ```
-/// use torchrs::optim::lr_scheduler::{CosineAnnealingLR, LrScheduler};
+/// use torchrs::optim::lr_scheduler::{CosineAnnealingLR, LRScheduler};
 /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
 /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
 /// let mut schedule = CosineAnnealingLR::new(&mut optimizer, 4, 0.0);
@@ -40,7 +40,7 @@ impl CosineAnnealingLR {
     /// For `optimizer`; PyTorch's default for `eta_min` is 0.
     ///
     /// ```
-    /// use torchrs::optim::lr_scheduler::{CosineAnnealingLR, LrScheduler};
+    /// use torchrs::optim::lr_scheduler::{CosineAnnealingLR, LRScheduler};
     /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
     /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
     /// let mut schedule = CosineAnnealingLR::new(&mut optimizer, 2, 0.5);

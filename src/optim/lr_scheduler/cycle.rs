@@ -11,7 +11,7 @@ use crate::optim::Optimizer;
 /// How [`OneCycleLR`] goes from one rate to the next.
 ///
 /// ```
-/// use torchrs::optim::{Optimizer, SGD, SGDOptions, lr_scheduler::{Anneal, LrScheduler}, swa_utils::SWALR};
+/// use torchrs::optim::{Optimizer, SGD, SGDOptions, lr_scheduler::{Anneal, LRScheduler}, swa_utils::SWALR};
 /// let first = |anneal| {
 ///     let w = torchrs::Tensor::from([1f32]);
 ///     let mut optimizer = SGD::new([w], SGDOptions { lr: 1.0, ..Default::default() });
@@ -67,7 +67,7 @@ fn check_momentum(op: &str, cycle: bool, optimizer: &dyn Optimizer) {
 /// Options of [`OneCycleLR`], with PyTorch's defaults.
 ///
 /// ```
-/// use torchrs::optim::lr_scheduler::{Anneal, LrScheduler, OneCycleLR, OneCycleOptions};
+/// use torchrs::optim::lr_scheduler::{Anneal, LRScheduler, OneCycleLR, OneCycleOptions};
 /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
 /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
 /// let options = OneCycleOptions {
@@ -120,7 +120,7 @@ impl Default for OneCycleOptions {
 /// One rise to the highest rates and a long fall, within `total_steps` steps of the optimizer.
 ///
 /// ```
-/// use torchrs::optim::lr_scheduler::{LrScheduler, OneCycleLR};
+/// use torchrs::optim::lr_scheduler::{LRScheduler, OneCycleLR};
 /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
 /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
 /// let mut schedule = OneCycleLR::new(&mut optimizer, &[1.0], 10, Default::default());
@@ -253,7 +253,7 @@ impl Schedule for OneCycle {
 /// How the cycles of [`CyclicLR`] become lower.
 ///
 /// ```
-/// use torchrs::optim::lr_scheduler::{CyclicLR, CyclicMode, CyclicOptions, LrScheduler};
+/// use torchrs::optim::lr_scheduler::{CyclicLR, CyclicMode, CyclicOptions, LRScheduler};
 /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
 /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
 /// let mode = CyclicMode::Triangular2;
@@ -277,7 +277,7 @@ pub enum CyclicMode {
 /// Options of [`CyclicLR`], with PyTorch's defaults.
 ///
 /// ```
-/// use torchrs::optim::lr_scheduler::{CyclicLR, CyclicOptions, LrScheduler};
+/// use torchrs::optim::lr_scheduler::{CyclicLR, CyclicOptions, LRScheduler};
 /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
 /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
 /// let momenta = CyclicOptions { base_momentum: 0.5, max_momentum: 0.75, ..Default::default() };
@@ -323,7 +323,7 @@ impl Default for CyclicOptions {
 /// Straight rises from `base_lr` to `max_lr` and falls, again and again.
 ///
 /// ```
-/// use torchrs::optim::lr_scheduler::{CyclicLR, CyclicOptions, LrScheduler};
+/// use torchrs::optim::lr_scheduler::{CyclicLR, CyclicOptions, LRScheduler};
 /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
 /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
 /// let options = CyclicOptions { step_size_up: 2.0, ..Default::default() };

@@ -9,7 +9,7 @@ use crate::optim::Optimizer;
 /// Multiplies the rates by `gamma` every `step_size` epochs.
 ///
 /// ```
-/// use torchrs::optim::lr_scheduler::{LrScheduler, StepLR};
+/// use torchrs::optim::lr_scheduler::{LRScheduler, StepLR};
 /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
 /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
 /// let mut schedule = StepLR::new(&mut optimizer, 2, 0.5);
@@ -36,7 +36,7 @@ impl StepLR {
     /// For `optimizer`; PyTorch's default for `gamma` is 0.1.
     ///
     /// ```
-    /// use torchrs::optim::lr_scheduler::{LrScheduler, StepLR};
+    /// use torchrs::optim::lr_scheduler::{LRScheduler, StepLR};
     /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
     /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
     /// let mut schedule = StepLR::new(&mut optimizer, 1, 0.25);
@@ -70,7 +70,7 @@ impl Schedule for Step {
 /// Multiplies the rates by `gamma` at certain epochs.
 ///
 /// ```
-/// use torchrs::optim::lr_scheduler::{LrScheduler, MultiStepLR};
+/// use torchrs::optim::lr_scheduler::{LRScheduler, MultiStepLR};
 /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
 /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
 /// let mut schedule = MultiStepLR::new(&mut optimizer, [1, 3], 0.5);
@@ -98,7 +98,7 @@ impl MultiStepLR {
     /// for `gamma` is 0.1.
     ///
     /// ```
-    /// use torchrs::optim::lr_scheduler::{LrScheduler, MultiStepLR};
+    /// use torchrs::optim::lr_scheduler::{LRScheduler, MultiStepLR};
     /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
     /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
     /// let mut schedule = MultiStepLR::new(&mut optimizer, [2, 2], 0.5);
@@ -133,7 +133,7 @@ impl Schedule for MultiStep {
 /// Multiplies the rates by `gamma` at each epoch.
 ///
 /// ```
-/// use torchrs::optim::lr_scheduler::{ExponentialLR, LrScheduler};
+/// use torchrs::optim::lr_scheduler::{ExponentialLR, LRScheduler};
 /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
 /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
 /// let mut schedule = ExponentialLR::new(&mut optimizer, 0.5);
@@ -159,7 +159,7 @@ impl ExponentialLR {
     /// For `optimizer`.
     ///
     /// ```
-    /// use torchrs::optim::lr_scheduler::{ExponentialLR, LrScheduler};
+    /// use torchrs::optim::lr_scheduler::{ExponentialLR, LRScheduler};
     /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
     /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
     /// let mut schedule = ExponentialLR::new(&mut optimizer, 0.25);

@@ -9,7 +9,7 @@ use crate::optim::Optimizer;
 /// Multiplies the rates by `factor` until epoch `total_iters`.
 ///
 /// ```
-/// use torchrs::optim::lr_scheduler::{ConstantLR, LrScheduler};
+/// use torchrs::optim::lr_scheduler::{ConstantLR, LRScheduler};
 /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
 /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
 /// let mut schedule = ConstantLR::new(&mut optimizer, 0.5, 2);
@@ -80,7 +80,7 @@ impl Schedule for Constant {
 /// Lowers the rates to 0 at epoch `total_iters`, along `(1 - epoch / total_iters)^power`.
 ///
 /// ```
-/// use torchrs::optim::lr_scheduler::{LrScheduler, PolynomialLR};
+/// use torchrs::optim::lr_scheduler::{LRScheduler, PolynomialLR};
 /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
 /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
 /// let mut schedule = PolynomialLR::new(&mut optimizer, 2, 1.0);
@@ -107,7 +107,7 @@ impl PolynomialLR {
     /// For `optimizer`; PyTorch's defaults are 5 and 1.
     ///
     /// ```
-    /// use torchrs::optim::lr_scheduler::{LrScheduler, PolynomialLR};
+    /// use torchrs::optim::lr_scheduler::{LRScheduler, PolynomialLR};
     /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
     /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
     /// let mut schedule = PolynomialLR::new(&mut optimizer, 2, 2.0);

@@ -18,7 +18,7 @@ pub type Factor = Box<dyn Fn(i64) -> f64 + Send>;
 /// Sets the rates to the initial ones times a function of the epoch.
 ///
 /// ```
-/// use torchrs::optim::lr_scheduler::{LambdaLR, LrScheduler};
+/// use torchrs::optim::lr_scheduler::{LambdaLR, LRScheduler};
 /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
 /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
 /// let mut schedule = LambdaLR::new(&mut optimizer, |epoch| 1.0 / (1 + epoch) as f64);
@@ -30,7 +30,7 @@ pub type LambdaLR = Scheduler<Lambda>;
 /// Multiplies the rates at each epoch by a function of the epoch.
 ///
 /// ```
-/// use torchrs::optim::lr_scheduler::{LrScheduler, MultiplicativeLR};
+/// use torchrs::optim::lr_scheduler::{LRScheduler, MultiplicativeLR};
 /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
 /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
 /// let mut schedule = MultiplicativeLR::new(&mut optimizer, |epoch| if epoch < 3 { 0.5 } else { 1.0 });
@@ -42,7 +42,7 @@ pub type MultiplicativeLR = Scheduler<Multiplicative>;
 /// The formula of [`LambdaLR`].
 ///
 /// ```
-/// use torchrs::optim::lr_scheduler::{Lambda, LambdaLR, LrScheduler, Scheduler};
+/// use torchrs::optim::lr_scheduler::{Lambda, LambdaLR, LRScheduler, Scheduler};
 /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
 /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
 /// let mut schedule: Scheduler<Lambda> = LambdaLR::new(&mut optimizer, |epoch| epoch as f64);
@@ -54,7 +54,7 @@ pub type Lambda = ByFunction<false>;
 /// The formula of [`MultiplicativeLR`].
 ///
 /// ```
-/// use torchrs::optim::lr_scheduler::{LrScheduler, Multiplicative, MultiplicativeLR, Scheduler};
+/// use torchrs::optim::lr_scheduler::{LRScheduler, Multiplicative, MultiplicativeLR, Scheduler};
 /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
 /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
 /// let mut schedule: Scheduler<Multiplicative> = MultiplicativeLR::new(&mut optimizer, |_| 2.0);
@@ -66,7 +66,7 @@ pub type Multiplicative = ByFunction<true>;
 /// The initial rates, or (`CURRENT`) the ones before, times a function.
 ///
 /// ```
-/// use torchrs::optim::lr_scheduler::{ByFunction, LambdaLR, LrScheduler, Scheduler};
+/// use torchrs::optim::lr_scheduler::{ByFunction, LambdaLR, LRScheduler, Scheduler};
 /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
 /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
 /// let mut schedule: Scheduler<ByFunction<false>> = LambdaLR::new(&mut optimizer, |_| 0.5);
@@ -82,7 +82,7 @@ impl<const CURRENT: bool> Scheduler<ByFunction<CURRENT>> {
     /// For all groups of `optimizer` the same function.
     ///
     /// ```
-    /// use torchrs::optim::lr_scheduler::{LrScheduler, MultiplicativeLR};
+    /// use torchrs::optim::lr_scheduler::{LRScheduler, MultiplicativeLR};
     /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
     /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
     /// let mut schedule = MultiplicativeLR::new(&mut optimizer, |_| 0.5);
@@ -100,7 +100,7 @@ impl<const CURRENT: bool> Scheduler<ByFunction<CURRENT>> {
     /// For each group of `optimizer` a function of its own.
     ///
     /// ```
-    /// use torchrs::optim::lr_scheduler::{Factor, LambdaLR, LrScheduler};
+    /// use torchrs::optim::lr_scheduler::{Factor, LambdaLR, LRScheduler};
     /// use torchrs::{Tensor, optim::{ParamGroup, SGD, SGDOptions}};
     /// let group = || ParamGroup::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
     /// let mut optimizer = SGD::with_groups([group(), group()]);

@@ -6,7 +6,7 @@
 //! PyTorch has a closed form as well, it is used when a [`SequentialLR`] starts a schedule anew.
 //!
 //! ```
-//! use torchrs::optim::lr_scheduler::{LrScheduler, StepLR};
+//! use torchrs::optim::lr_scheduler::{LRScheduler, StepLR};
 //! use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
 //! let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
 //! let mut schedule = StepLR::new(&mut optimizer, 2, 0.5);
@@ -50,7 +50,7 @@ pub use warmup::{Linear, LinearLR, WarmupCosine, WarmupCosineLR};
 ///
 /// ```
 /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
-/// use torchrs::optim::lr_scheduler::{LrScheduler, StepLR};
+/// use torchrs::optim::lr_scheduler::{LRScheduler, StepLR};
 /// let w = Tensor::from([1f32]).requires_grad_(true);
 /// let mut optimizer = SGD::new([w], SGDOptions { lr: 1.0, ..Default::default() });
 /// let mut schedule = StepLR::new(&mut optimizer, 2, 0.5);
@@ -62,11 +62,11 @@ pub use warmup::{Linear, LinearLR, WarmupCosine, WarmupCosineLR};
 /// }
 /// assert_eq!(rates, [1.0, 1.0, 0.5, 0.5, 0.25]);
 /// ```
-pub trait LrScheduler: Send {
+pub trait LRScheduler: Send {
     /// Sets the rates of the next epoch. `optimizer` is the one that the scheduler was made for.
     ///
     /// ```
-    /// use torchrs::optim::lr_scheduler::{ExponentialLR, LrScheduler};
+    /// use torchrs::optim::lr_scheduler::{ExponentialLR, LRScheduler};
     /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
     /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
     /// let mut schedule = ExponentialLR::new(&mut optimizer, 0.5);
@@ -79,7 +79,7 @@ pub trait LrScheduler: Send {
     /// The rates that were set last, by group.
     ///
     /// ```
-    /// use torchrs::optim::lr_scheduler::{ConstantLR, LrScheduler};
+    /// use torchrs::optim::lr_scheduler::{ConstantLR, LRScheduler};
     /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
     /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
     /// assert_eq!(ConstantLR::new(&mut optimizer, 0.5, 2).last_lr(), [0.5]);
@@ -89,7 +89,7 @@ pub trait LrScheduler: Send {
     /// Settings and position, to be saved.
     ///
     /// ```
-    /// use torchrs::optim::lr_scheduler::{LrScheduler, StepLR};
+    /// use torchrs::optim::lr_scheduler::{LRScheduler, StepLR};
     /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
     /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
     /// let mut schedule = StepLR::new(&mut optimizer, 2, 0.5);
@@ -103,7 +103,7 @@ pub trait LrScheduler: Send {
     /// there is an error nothing has changed.
     ///
     /// ```
-    /// use torchrs::optim::lr_scheduler::{LrScheduler, StepLR};
+    /// use torchrs::optim::lr_scheduler::{LRScheduler, StepLR};
     /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
     /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
     /// let mut old = StepLR::new(&mut optimizer, 2, 0.5);
@@ -123,7 +123,7 @@ pub trait LrScheduler: Send {
     /// schedule's turn.
     ///
     /// ```
-    /// use torchrs::optim::lr_scheduler::{ExponentialLR, LrScheduler};
+    /// use torchrs::optim::lr_scheduler::{ExponentialLR, LRScheduler};
     /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
     /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
     /// let mut schedule = ExponentialLR::new(&mut optimizer, 0.5);
@@ -136,7 +136,7 @@ pub trait LrScheduler: Send {
     /// Takes back the step that was made at construction, without changing rates.
     ///
     /// ```
-    /// use torchrs::optim::lr_scheduler::{ConstantLR, LrScheduler};
+    /// use torchrs::optim::lr_scheduler::{ConstantLR, LRScheduler};
     /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
     /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
     /// let mut schedule = ConstantLR::new(&mut optimizer, 0.5, 2);
@@ -148,7 +148,7 @@ pub trait LrScheduler: Send {
     /// Makes that step again.
     ///
     /// ```
-    /// use torchrs::optim::lr_scheduler::{ConstantLR, LrScheduler};
+    /// use torchrs::optim::lr_scheduler::{ConstantLR, LRScheduler};
     /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
     /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
     /// let mut schedule = ConstantLR::new(&mut optimizer, 0.5, 2);
@@ -187,7 +187,7 @@ pub struct Moment {
 ///
 /// ```
 /// use serde_json::{Map, Value};
-/// use torchrs::optim::lr_scheduler::{LrScheduler, Moment, Schedule, Scheduler};
+/// use torchrs::optim::lr_scheduler::{LRScheduler, Moment, Schedule, Scheduler};
 /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
 /// struct InverseRoot;
 /// impl Schedule for InverseRoot {
@@ -341,7 +341,7 @@ fn refuse_another(name: &str, groups: usize, first: Option<&Tensor>, optimizer: 
 /// A scheduler with the formula `S`; its name is an alias such as [`StepLR`].
 ///
 /// ```
-/// use torchrs::optim::lr_scheduler::{LrScheduler, Scheduler, Step, StepLR};
+/// use torchrs::optim::lr_scheduler::{LRScheduler, Scheduler, Step, StepLR};
 /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
 /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
 /// let mut schedule: Scheduler<Step> = StepLR::new(&mut optimizer, 1, 0.5);
@@ -391,10 +391,10 @@ impl<S: Schedule> Scheduler<S> {
         scheduler
     }
 
-    /// The epoch of the current rates: the number of calls of [`step`](LrScheduler::step).
+    /// The epoch of the current rates: the number of calls of [`step`](LRScheduler::step).
     ///
     /// ```
-    /// use torchrs::optim::lr_scheduler::{ExponentialLR, LrScheduler};
+    /// use torchrs::optim::lr_scheduler::{ExponentialLR, LRScheduler};
     /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
     /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
     /// let mut schedule = ExponentialLR::new(&mut optimizer, 0.5);
@@ -426,8 +426,7 @@ impl<S: Schedule> Scheduler<S> {
     }
 }
 
-impl<S: Schedule> LrScheduler for Scheduler<S> {
-    #[track_caller]
+impl<S: Schedule> LRScheduler for Scheduler<S> {
     fn step(&mut self, optimizer: &mut dyn Optimizer) {
         refuse_another(S::NAME, self.base_lrs.len(), self.first.as_ref(), optimizer);
         self.step_count += 1;

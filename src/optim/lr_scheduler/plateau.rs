@@ -106,7 +106,7 @@ impl Default for PlateauOptions {
 
 /// Multiplies the rates by a factor when a metric has not improved for some epochs
 /// (`torch.optim.lr_scheduler.ReduceLROnPlateau`). Its step takes the metric, so it is no
-/// [`LrScheduler`](super::LrScheduler).
+/// [`LRScheduler`](super::LRScheduler).
 ///
 /// ```
 /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};

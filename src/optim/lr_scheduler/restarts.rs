@@ -12,7 +12,7 @@ use crate::optim::Optimizer;
 /// time with `t_mult` times as many epochs.
 ///
 /// ```
-/// use torchrs::optim::lr_scheduler::{CosineAnnealingWarmRestarts, LrScheduler};
+/// use torchrs::optim::lr_scheduler::{CosineAnnealingWarmRestarts, LRScheduler};
 /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
 /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
 /// let mut schedule = CosineAnnealingWarmRestarts::new(&mut optimizer, 2, 1, 0.0);
@@ -46,7 +46,7 @@ impl CosineAnnealingWarmRestarts {
     /// For `optimizer`; PyTorch's defaults are 1 for `t_mult` and 0 for `eta_min`.
     ///
     /// ```
-    /// use torchrs::optim::lr_scheduler::{CosineAnnealingWarmRestarts, LrScheduler};
+    /// use torchrs::optim::lr_scheduler::{CosineAnnealingWarmRestarts, LRScheduler};
     /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
     /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
     /// let mut schedule = CosineAnnealingWarmRestarts::new(&mut optimizer, 1, 2, 0.5);

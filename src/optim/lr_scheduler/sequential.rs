@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::LrScheduler;
+use super::LRScheduler;
 use crate::error::{Error, Result, throw};
 use crate::optim::Optimizer;
 
@@ -10,7 +10,7 @@ use crate::optim::Optimizer;
 ///
 /// ```
 /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
-/// use torchrs::optim::lr_scheduler::{CosineAnnealingLR, LinearLR, LrScheduler, SequentialLR};
+/// use torchrs::optim::lr_scheduler::{CosineAnnealingLR, LinearLR, LRScheduler, SequentialLR};
 /// let w = Tensor::from([1f32]).requires_grad_(true);
 /// let mut optimizer = SGD::new([w], SGDOptions { lr: 1.0, ..Default::default() });
 /// let warmup = LinearLR::new(&mut optimizer, 0.5, 1.0, 2);
@@ -26,7 +26,7 @@ use crate::optim::Optimizer;
 /// assert!((rates[4] - 0.5).abs() < 1e-12);
 /// ```
 pub struct SequentialLR {
-    schedulers: Vec<Box<dyn LrScheduler>>,
+    schedulers: Vec<Box<dyn LRScheduler>>,
     milestones: Vec<u64>,
     last_epoch: u64,
     last_lr: Vec<f64>,
@@ -37,10 +37,10 @@ impl SequentialLR {
     /// over at epoch `milestones[i]`, starting at its epoch 0.
     ///
     /// ```
-    /// use torchrs::optim::lr_scheduler::{ConstantLR, ExponentialLR, LrScheduler, SequentialLR};
+    /// use torchrs::optim::lr_scheduler::{ConstantLR, ExponentialLR, LRScheduler, SequentialLR};
     /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
     /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
-    /// let parts: Vec<Box<dyn LrScheduler>> = vec![
+    /// let parts: Vec<Box<dyn LRScheduler>> = vec![
     ///     Box::new(ConstantLR::new(&mut optimizer, 0.25, 9)),
     ///     Box::new(ExponentialLR::new(&mut optimizer, 0.5)),
     /// ];
@@ -54,7 +54,7 @@ impl SequentialLR {
     #[track_caller]
     pub fn new(
         optimizer: &mut dyn Optimizer,
-        schedulers: Vec<Box<dyn LrScheduler>>,
+        schedulers: Vec<Box<dyn LRScheduler>>,
         milestones: Vec<u64>,
     ) -> Self {
         if schedulers.len() != milestones.len() + 1 || !milestones.is_sorted() {
@@ -81,7 +81,7 @@ impl SequentialLR {
     }
 }
 
-impl LrScheduler for SequentialLR {
+impl LRScheduler for SequentialLR {
     fn step(&mut self, optimizer: &mut dyn Optimizer) {
         self.last_epoch += 1;
         let turn = self.turn(self.last_epoch);

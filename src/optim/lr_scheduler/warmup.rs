@@ -13,7 +13,7 @@ use crate::optim::Optimizer;
 /// within `total_iters` epochs.
 ///
 /// ```
-/// use torchrs::optim::lr_scheduler::{LinearLR, LrScheduler};
+/// use torchrs::optim::lr_scheduler::{LinearLR, LRScheduler};
 /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
 /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
 /// let mut schedule = LinearLR::new(&mut optimizer, 0.5, 1.0, 2);
@@ -98,7 +98,7 @@ impl Schedule for Linear {
 /// model brings its own.
 ///
 /// ```
-/// use torchrs::optim::lr_scheduler::{LrScheduler, WarmupCosineLR};
+/// use torchrs::optim::lr_scheduler::{LRScheduler, WarmupCosineLR};
 /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
 /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
 /// let mut schedule = WarmupCosineLR::new(&mut optimizer, 1, 3, 0.0);

@@ -11,7 +11,7 @@ use crate::optim::lr_scheduler::{Anneal, Moment, Schedule, Scheduler, plain_sett
 /// Leads the rates within some epochs to `swa_lr`, where they stay (`torch.optim.swa_utils.SWALR`).
 ///
 /// ```
-/// use torchrs::optim::lr_scheduler::{Anneal, LrScheduler};
+/// use torchrs::optim::lr_scheduler::{Anneal, LRScheduler};
 /// use torchrs::optim::swa_utils::SWALR;
 /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
 /// let w = Tensor::from([1f32]).requires_grad_(true);
@@ -45,7 +45,7 @@ impl SWALR {
     /// epochs and a cosine.
     ///
     /// ```
-    /// use torchrs::optim::lr_scheduler::{Anneal, LrScheduler};
+    /// use torchrs::optim::lr_scheduler::{Anneal, LRScheduler};
     /// use torchrs::{Tensor, catch, optim::{Optimizer, SGD, SGDOptions, swa_utils::SWALR}};
     /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
     /// SWALR::new(&mut optimizer, &[0.25], 1, Anneal::Cos).step(&mut optimizer);

@@ -8,13 +8,13 @@ use super::formula::{fill, recorded, same_as_recorded, tokens};
 
 const LENGTHS: [usize; 3] = [5, 3, 2];
 
-fn options(apart: bool) -> GnmtOptions {
-    GnmtOptions {
+fn options(apart: bool) -> GNMTOptions {
+    GNMTOptions {
         hidden_size: 8,
         dropout: 0.0,
         batch_first: apart,
         share_embedding: !apart,
-        ..GnmtOptions::new(13)
+        ..GNMTOptions::new(13)
     }
 }
 
@@ -29,7 +29,7 @@ fn it_computes_and_translates_as_the_original() {
     for (name, apart) in [("shared", false), ("apart", true)] {
         let (source, target) = sentences(apart);
         for dtype in [F64, F32] {
-            let model = fill(Gnmt::new(options(apart)), dtype);
+            let model = fill(GNMT::new(options(apart)), dtype);
             let logits = model.forward(&source, &LENGTHS, &target);
             same_as_recorded(&format!("{name} in {dtype}"), &model, &logits, &[], &case[name]);
 
@@ -46,7 +46,7 @@ fn it_computes_and_translates_as_the_original() {
 
 #[test]
 fn sentences_come_in_any_order() {
-    let model = fill(Gnmt::new(options(true)), F64);
+    let model = fill(GNMT::new(options(true)), F64);
     let (source, target) = sentences(true);
     let logits = model.forward(&source, &LENGTHS, &target);
     let turned = model.forward(&source.flip(&[0]), &[2, 3, 5], &target.flip(&[0]));
@@ -63,7 +63,7 @@ fn sentences_come_in_any_order() {
 fn dropout_acts_in_training_only_and_the_padding_is_not_trained() {
     torchrs::fork_rng(|| {
         torchrs::manual_seed(0);
-        let model = Gnmt::new(GnmtOptions { dropout: 0.5, ..options(false) });
+        let model = GNMT::new(GNMTOptions { dropout: 0.5, ..options(false) });
         let (source, target) = sentences(false);
         let forward = || model.forward(&source, &LENGTHS, &target);
         assert!(!forward().equal(&forward()));
@@ -79,8 +79,8 @@ fn dropout_acts_in_training_only_and_the_padding_is_not_trained() {
 
 #[test]
 fn impossible_sizes_are_refused() {
-    let error = catch(|| Gnmt::new(GnmtOptions { num_layers: 1, ..options(true) }).is_training());
+    let error = catch(|| GNMT::new(GNMTOptions { num_layers: 1, ..options(true) }).is_training());
     assert!(error.unwrap_err().to_string().contains("at least 2"));
-    let error = catch(|| Gnmt::new(GnmtOptions::new(3)).is_training());
+    let error = catch(|| GNMT::new(GNMTOptions::new(3)).is_training());
     assert!(error.unwrap_err().to_string().contains("vocab_size"));
 }

@@ -30,13 +30,13 @@ fn alexnet_computes_as_the_original() {
 
 #[test]
 fn vgg_computes_as_the_original() {
-    let small = |options: VggOptions, hidden| {
-        Vgg::new(VggOptions { hidden, num_classes: 10, dropout: 0.0, ..options })
+    let small = |options: VGGOptions, hidden| {
+        VGG::new(VGGOptions { hidden, num_classes: 10, dropout: 0.0, ..options })
     };
-    check("vgg19", &[F32], || small(VggOptions::new([2, 2, 4, 4, 4]), 32));
+    check("vgg19", &[F32], || small(VGGOptions::new([2, 2, 4, 4, 4]), 32));
     let tiny = |batch_norm| {
         let stages = vec![vec![4], vec![8], vec![8, 8], vec![16, 16], vec![16, 16]];
-        small(VggOptions { stages, batch_norm, ..VggOptions::new([0; 5]) }, 16)
+        small(VGGOptions { stages, batch_norm, ..VGGOptions::new([0; 5]) }, 16)
     };
     check("vgg_tiny", &[F64, F32], || tiny(false));
     check("vgg_tiny_bn", &[F64, F32], || tiny(true));
@@ -108,7 +108,7 @@ fn initial_values_are_the_originals() {
         }
 
         let stages = vec![vec![16], vec![16]];
-        let net = Vgg::new(VggOptions { stages, hidden: 64, ..VggOptions::new([0; 5]) });
+        let net = VGG::new(VGGOptions { stages, hidden: 64, ..VGGOptions::new([0; 5]) });
         let state = net.state_dict();
         near(deviation(&state["features.3.weight"]), (2.0f64 / (16.0 * 9.0)).sqrt());
         near(deviation(&state["classifier.3.weight"]), 0.01);
@@ -130,8 +130,8 @@ fn initial_values_are_the_originals() {
 fn dropout_acts_in_training_only() {
     torchrs::fork_rng(|| {
         torchrs::manual_seed(0);
-        let options = VggOptions { stages: vec![vec![4]], hidden: 64, ..VggOptions::new([0; 5]) };
-        let net = fill(Vgg::new(VggOptions { num_classes: 3, dropout: 0.5, ..options }), F32);
+        let options = VGGOptions { stages: vec![vec![4]], hidden: 64, ..VGGOptions::new([0; 5]) };
+        let net = fill(VGG::new(VGGOptions { num_classes: 3, dropout: 0.5, ..options }), F32);
         let x = noise("input", &[1, 3, 16, 16], F32);
         let twice = || no_grad(|| (net.forward(&x), net.forward(&x)));
         let (a, b) = twice();

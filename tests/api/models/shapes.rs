@@ -23,7 +23,7 @@ fn make(name: &str) -> Box<dyn Module> {
         "gpt2_medium" => Box::new(GPT2LMHeadModel::new(GPT2Config::gpt2_medium())),
         "gpt2_large" => Box::new(GPT2LMHeadModel::new(GPT2Config::gpt2_large())),
         "gpt2_xl" => Box::new(GPT2LMHeadModel::new(GPT2Config::gpt2_xl())),
-        "gnmt" => Box::new(Gnmt::new(GnmtOptions::new(32320))),
+        "gnmt" => Box::new(GNMT::new(GNMTOptions::new(32320))),
         "neumf" => Box::new(NeuMF::new(138_493, 26_744, NeuMFOptions::default())),
         _ => panic!("no model {name}"),
     }

@@ -6,7 +6,7 @@ use torchrs::nn::utils::parametrizations::{
 use torchrs::nn::utils::parametrize::{
     Parametrization, Parametrized, register_parametrization, remove_parametrizations,
 };
-use torchrs::nn::{Conv2d, ConvTranspose1d, Forward, LSTM, Linear, Module, RnnOptions, Sequential};
+use torchrs::nn::{Conv2d, ConvTranspose1d, Forward, LSTM, Linear, Module, RNNOptions, Sequential};
 use torchrs::{Dtype, Tensor, autograd, catch, no_grad};
 
 fn close(got: &Tensor, want: &[f64], tolerance: f64, what: &str) {
@@ -438,7 +438,7 @@ fn names_and_texts_are_those_of_pytorch() {
   )
 )";
     assert_eq!(module.repr(), text);
-    let lstm = weight_norm(LSTM::new(2, 3, RnnOptions::default()), "weight_hh_l0", 0);
+    let lstm = weight_norm(LSTM::new(2, 3, RNNOptions::default()), "weight_hh_l0", 0);
     assert_eq!(
         names(&lstm),
         [

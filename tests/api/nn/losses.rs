@@ -1,7 +1,7 @@
 //! Losses against PyTorch's numbers.
 
 use super::assert_close;
-use torchrs::nn::functional::{self as F, BceWithLogitsOptions};
+use torchrs::nn::functional::{self as F, BCEWithLogitsOptions};
 use torchrs::nn::*;
 use torchrs::ops::Reduction;
 use torchrs::{Dtype::F32, Tensor, catch};
@@ -29,7 +29,7 @@ const BCE_TARGET_GRAD: [f64; 4] =
 #[test]
 fn losses_are_those_of_pytorch() {
     let (x, t) = loss_inputs();
-    let weighted = BceWithLogitsOptions {
+    let weighted = BCEWithLogitsOptions {
         weight: Some(Tensor::from([1f64, 2., 3., 4.])),
         pos_weight: Some(Tensor::from([2f64, 1., 3., 0.5])),
         reduction: Reduction::Sum,
@@ -58,7 +58,7 @@ fn losses_are_those_of_pytorch() {
 #[test]
 fn gradients_of_losses_are_those_of_pytorch() {
     let pos_weight = Some(Tensor::from([2f64, 1., 3., 0.5]));
-    let options = BceWithLogitsOptions { pos_weight, ..Default::default() };
+    let options = BCEWithLogitsOptions { pos_weight, ..Default::default() };
     type Function<'a> = Box<dyn Fn(&Tensor, &Tensor) -> Tensor + 'a>;
     let cases: Vec<(Function, [f64; 4], [f64; 4])> = vec![
         (Box::new(F::mse_loss), MSE_GRAD, MSE_GRAD.map(|g| -g)),

@@ -80,7 +80,7 @@ fn settings_that_differ_from_the_defaults_print_as_in_pytorch() {
     };
     let windows =
         UnfoldOptions { kernel_size: [2, 3], dilation: [1, 1], padding: [2, 2], stride: [2, 1] };
-    let all = RnnOptions {
+    let all = RNNOptions {
         num_layers: 2,
         bias: false,
         batch_first: true,
@@ -157,7 +157,7 @@ fn settings_that_differ_from_the_defaults_print_as_in_pytorch() {
         ),
         (Box::new(RNNCell::new(2, 3)), "RNNCell(2, 3)"),
         (
-            Box::new(RNNCell::new(2, 3).no_bias().nonlinearity(RnnNonlinearity::Relu)),
+            Box::new(RNNCell::new(2, 3).no_bias().nonlinearity(RNNNonlinearity::Relu)),
             "RNNCell(2, 3, bias=False, nonlinearity=relu)",
         ),
         (Box::new(LSTMCell::new(2, 3).no_bias()), "LSTMCell(2, 3, bias=False)"),

@@ -5,7 +5,7 @@ use std::fs;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use nix::sys::signal::{Signal, raise};
-use torchrs::distributed::{DdpOptions, DistributedDataParallel, ProcessGroup, ReduceOp};
+use torchrs::distributed::{DDPOptions, DistributedDataParallel, ProcessGroup, ReduceOp};
 use torchrs::multiprocessing::ExitStatus;
 use torchrs::nn::{Forward, Linear, Module, ReLU, Sequential};
 use torchrs::optim::{AdamW, AdamWOptions, Optimizer, SGD, SGDOptions};
@@ -259,7 +259,7 @@ fn raises(_: ()) -> Result<()> {
     let group = join_job()?;
     let mut model = Sequential::new().append(Linear::new(8, 8)).append(Linear::new(8, 8));
     model.to_device(gpu());
-    let options = DdpOptions { first_bucket_mb: 1e-6, bucket_cap_mb: 1e-6, ..Default::default() };
+    let options = DDPOptions { first_bucket_mb: 1e-6, bucket_cap_mb: 1e-6, ..Default::default() };
     let model = DistributedDataParallel::with_options(model, &group, &options)?;
     let loss = model.forward(&Tensor::ones([2, 8], (Dtype::F32, gpu()))).sum();
     group.barrier()?;
@@ -289,7 +289,7 @@ fn learns(group: &ProcessGroup, device: Device) -> Result<Vec<Tensor>> {
     let mut model =
         Sequential::new().append(Linear::new(12, 32)).append(ReLU).append(Linear::new(32, 5));
     model.to_device(device);
-    let options = DdpOptions { first_bucket_mb: 5e-4, bucket_cap_mb: 1e-3, ..Default::default() };
+    let options = DDPOptions { first_bucket_mb: 5e-4, bucket_cap_mb: 1e-3, ..Default::default() };
     let model = DistributedDataParallel::with_options(model, group, &options)?;
     let mut optimizer =
         AdamW::new(model.parameters(), AdamWOptions { lr: 1e-2, ..Default::default() });

@@ -1,7 +1,7 @@
 //! A whole step of data-parallel training in a graph: forward, backward with its all-reduces, the optimizer.
 
 use torchrs::cuda_graphs::CudaGraph;
-use torchrs::distributed::{DdpOptions, DistributedDataParallel, ProcessGroup, comm_hooks};
+use torchrs::distributed::{DDPOptions, DistributedDataParallel, ProcessGroup, comm_hooks};
 use torchrs::nn::{Forward, Linear, Module, ReLU, Sequential};
 use torchrs::optim::{Optimizer, SGD, SGDOptions};
 use torchrs::{Dtype, Generator, Result, Tensor, cuda};
@@ -14,7 +14,7 @@ fn trains(group: &ProcessGroup, by_graph: bool, hook: bool) -> Result<Vec<Tensor
     let mut model =
         Sequential::new().append(Linear::new(6, 32)).append(ReLU).append(Linear::new(32, 3));
     model.to_device(gpu());
-    let options = DdpOptions { first_bucket_mb: 1e-4, bucket_cap_mb: 1e-4, ..Default::default() };
+    let options = DDPOptions { first_bucket_mb: 1e-4, bucket_cap_mb: 1e-4, ..Default::default() };
     let model = DistributedDataParallel::with_options(model, group, &options)?;
     if hook {
         model.register_comm_hook(comm_hooks::bf16_compress)?;

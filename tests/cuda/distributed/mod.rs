@@ -23,7 +23,7 @@ use job::{ADVERSARY, FAULT, Job, LONG, gpu, join_job, run, run_with};
 
 use torchrs::cuda::graph::CaptureOptions;
 use torchrs::cuda::{self, Graph, Priority, Stream, StreamGuard};
-use torchrs::distributed::{DdpOptions, DistributedDataParallel, ProcessGroup, ReduceOp};
+use torchrs::distributed::{DDPOptions, DistributedDataParallel, ProcessGroup, ReduceOp};
 use torchrs::multiprocessing::ExitStatus;
 use torchrs::nn::{BatchNorm1d, Forward, Linear, Module, Parameter, ReLU, Sequential, functional};
 use torchrs::optim::{Optimizer, SGD, SGDOptions};
@@ -347,7 +347,7 @@ impl Affine {
 fn trains(_: ()) -> Result<()> {
     let group = join_job()?;
     let (rank, len) = (group.rank() as f64, 100_000);
-    let options = DdpOptions { first_bucket_mb: 0.1, bucket_cap_mb: 0.1, ..DdpOptions::default() };
+    let options = DDPOptions { first_bucket_mb: 0.1, bucket_cap_mb: 0.1, ..DDPOptions::default() };
     for device in [gpu(), Device::Cpu] {
         let model = Affine::new(len, device);
         if group.rank() == 1 {

@@ -1,7 +1,7 @@
 //! Bags of rows, sequences of labels, images read at points: on a GPU as on the CPU.
 
 use torchrs::ops::{
-    BagMode, CtcLossOptions, EmbeddingBagOptions, GridSampleMode, GridSampleOptions,
+    BagMode, CTCLossOptions, EmbeddingBagOptions, GridSampleMode, GridSampleOptions,
     GridSamplePadding, Reduction, ctc_loss,
 };
 use torchrs::{Dtype, Tensor};
@@ -68,7 +68,7 @@ simulated! {
                         let on = |t: &Tensor| t.to_device(x[0].device());
                         let scores = x[0].log_softmax(2);
                         let [inputs, labels] = lengths.each_ref().map(on);
-                        let options = CtcLossOptions { blank, reduction, zero_infinity };
+                        let options = CTCLossOptions { blank, reduction, zero_infinity };
                         let mut all = vec![ctc_loss(&scores, &on(&targets), &inputs, &labels, options)];
                         if zero_infinity {
                             // Targets one after the other, lengths on the host; labels and time for many threads.

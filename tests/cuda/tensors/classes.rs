@@ -2,7 +2,7 @@
 
 use torchrs::nn::Module;
 use torchrs::nn::functional::multilabel_margin_loss;
-use torchrs::ops::{CrossEntropyOptions, NllLossOptions, Reduction};
+use torchrs::ops::{CrossEntropyOptions, NLLLossOptions, Reduction};
 use torchrs::{Dtype, Tensor};
 
 use super::near::{FLOATS, numbers, same, with_gradients};
@@ -92,7 +92,7 @@ simulated! {
                 for weighted in [false, true] {
                     same(&format!("{dtype} {reduction:?} {weighted}"), tolerance * 4.0, |device| {
                         let weight = weighted.then(|| (numbers(&[5], dtype).abs() + 0.5).to_device(device));
-                        let options = NllLossOptions { weight, reduction, ignore_index: 3 };
+                        let options = NLLLossOptions { weight, reduction, ignore_index: 3 };
                         let target = Tensor::from([3i64, 4, 0, 3, 1]).to_device(device);
                         let x = numbers(&[5, 5], dtype).to_device(device);
                         with_gradients(&[x], |x| x[0].log_softmax(1).nll_loss_with(&target, &options))

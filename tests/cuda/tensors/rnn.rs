@@ -5,7 +5,7 @@ use torchrs::nn::utils::rnn::{
     pad_packed_sequence,
 };
 use torchrs::nn::{
-    GRU, GRUCell, LSTM, LSTMCell, Module, RNN, RNNCell, RnnNonlinearity, RnnOptions,
+    GRU, GRUCell, LSTM, LSTMCell, Module, RNN, RNNCell, RNNNonlinearity, RNNOptions,
 };
 use torchrs::{Device, Dtype, Tensor};
 
@@ -44,17 +44,17 @@ fn leaf(shape: &[usize], dtype: Dtype, device: Device) -> Tensor {
 const TYPES: [(Dtype, f64); 4] =
     [(Dtype::F64, 1e-11), (Dtype::F32, 3e-4), (Dtype::F16, 1e-2), (Dtype::BF16, 8e-2)];
 
-fn layouts() -> Vec<RnnOptions> {
-    let usual = RnnOptions::default();
+fn layouts() -> Vec<RNNOptions> {
+    let usual = RNNOptions::default();
     vec![
         usual,
-        RnnOptions { num_layers: 2, bidirectional: true, ..usual },
-        RnnOptions { bias: false, batch_first: true, bidirectional: true, ..usual },
+        RNNOptions { num_layers: 2, bidirectional: true, ..usual },
+        RNNOptions { bias: false, batch_first: true, bidirectional: true, ..usual },
     ]
 }
 
 /// Every layout and size, with and without a first state.
-fn each(f: impl Fn(&str, f64, RnnOptions, [usize; 4], Dtype, bool)) {
+fn each(f: impl Fn(&str, f64, RNNOptions, [usize; 4], Dtype, bool)) {
     for (dtype, tolerance) in TYPES {
         for options in layouts() {
             for (k, sizes) in
@@ -76,11 +76,11 @@ fn each(f: impl Fn(&str, f64, RnnOptions, [usize; 4], Dtype, bool)) {
     }
 }
 
-fn input(options: RnnOptions, [time, batch, inputs, _]: [usize; 4]) -> [usize; 3] {
+fn input(options: RNNOptions, [time, batch, inputs, _]: [usize; 4]) -> [usize; 3] {
     if options.batch_first { [batch, time, inputs] } else { [time, batch, inputs] }
 }
 
-fn state(options: RnnOptions, [_, batch, _, hidden]: [usize; 4]) -> [usize; 3] {
+fn state(options: RNNOptions, [_, batch, _, hidden]: [usize; 4]) -> [usize; 3] {
     [options.num_layers * if options.bidirectional { 2 } else { 1 }, batch, hidden]
 }
 
@@ -115,7 +115,7 @@ simulated! {
     }
 
     fn plain_layers() {
-        for kind in [RnnNonlinearity::Tanh, RnnNonlinearity::Relu] {
+        for kind in [RNNNonlinearity::Tanh, RNNNonlinearity::Relu] {
             each(|what, tolerance, options, sizes, dtype, with_state| {
                 same(what, tolerance, |device| {
                     let layer = RNN::with_nonlinearity(sizes[2], sizes[3], kind, options);
@@ -134,7 +134,7 @@ simulated! {
     }
 
     fn packed_sequences() {
-        let options = RnnOptions { num_layers: 2, bidirectional: true, ..Default::default() };
+        let options = RNNOptions { num_layers: 2, bidirectional: true, ..Default::default() };
         let unsorted = PackPaddedSequenceOptions { enforce_sorted: false, ..Default::default() };
         for lengths in [vec![4, 4, 3, 1, 1], vec![2, 5, 1]] {
             same(&format!("{lengths:?}"), 1e-11, |device| {
@@ -175,7 +175,7 @@ simulated! {
     }
 
     fn what_is_composed() {
-        let options = RnnOptions { proj_size: 2, bidirectional: true, num_layers: 2, ..Default::default() };
+        let options = RNNOptions { proj_size: 2, bidirectional: true, num_layers: 2, ..Default::default() };
         same("projections", 1e-11, |device| {
             let layer = set_up(LSTM::new(3, 5, options), Dtype::F64, device);
             let x = leaf(&[4, 2, 3], Dtype::F64, device);
@@ -192,7 +192,7 @@ simulated! {
     }
 
     fn mixed_precision() {
-        let layer = set_up(LSTM::new(4, 6, RnnOptions { bidirectional: true, ..Default::default() }), Dtype::F32, GPU);
+        let layer = set_up(LSTM::new(4, 6, RNNOptions { bidirectional: true, ..Default::default() }), Dtype::F32, GPU);
         let x = leaf(&[5, 3, 4], Dtype::F32, GPU);
         let (half, _) = torchrs::amp::autocast(GPU, Dtype::BF16, || layer.forward(&x, None));
         assert_eq!(half.dtype(), Dtype::BF16);
@@ -208,7 +208,7 @@ simulated! {
     fn a_captured_layer() {
         use torchrs::cuda::graph::CaptureOptions;
         use torchrs::cuda::{Graph, Stream};
-        let layer = set_up(GRU::new(4, 6, RnnOptions { bidirectional: true, ..Default::default() }), Dtype::F32, GPU);
+        let layer = set_up(GRU::new(4, 6, RNNOptions { bidirectional: true, ..Default::default() }), Dtype::F32, GPU);
         let x = numbers(&[5, 3, 4], Dtype::F32).to_device(GPU);
         let expected = layer.forward(&x, None).0.detach().cpu();
         let stream = Stream::new(0, Default::default())?;
@@ -220,7 +220,7 @@ simulated! {
     }
 
     fn nothing_waits() {
-        let options = RnnOptions { num_layers: 2, dropout: 0.5, ..Default::default() };
+        let options = RNNOptions { num_layers: 2, dropout: 0.5, ..Default::default() };
         let layer = set_up(LSTM::new(4, 6, options), Dtype::F32, GPU);
         let x = leaf(&[5, 3, 4], Dtype::F32, GPU);
         let step = || layer.forward(&x, None).0.sum().backward();

@@ -5,7 +5,7 @@ use std::thread::{self, ThreadId};
 
 use torchrs::distributed::comm_hooks::{self, PowerSgd, PowerSgdOptions};
 use torchrs::distributed::{
-    CommHook, DdpOptions, DistributedDataParallel, GradBucket, ProcessGroup, ReduceOp,
+    CommHook, DDPOptions, DistributedDataParallel, GradBucket, ProcessGroup, ReduceOp,
 };
 use torchrs::nn::{Forward, Linear, Module, Parameter, Sequential, SyncBatchNorm};
 use torchrs::ops::linalg;
@@ -46,8 +46,8 @@ impl Given {
 }
 
 /// Every parameter has a bucket of its own.
-fn options() -> DdpOptions {
-    DdpOptions { first_bucket_mb: 1e-6, bucket_cap_mb: 1e-6, ..Default::default() }
+fn options() -> DDPOptions {
+    DDPOptions { first_bucket_mb: 1e-6, bucket_cap_mb: 1e-6, ..Default::default() }
 }
 
 fn wrap(group: &ProcessGroup, device: Device) -> Result<DistributedDataParallel<Given>> {

@@ -3,19 +3,19 @@
 use serde_json::Value;
 use torchrs::Tensor;
 use torchrs::nn::{
-    self, PackPaddedSequenceOptions, PackedSequence, PadPackedSequenceOptions, RnnNonlinearity,
-    RnnOptions, pack_padded_sequence, pad_packed_sequence,
+    self, PackPaddedSequenceOptions, PackedSequence, PadPackedSequenceOptions, RNNNonlinearity,
+    RNNOptions, pack_padded_sequence, pad_packed_sequence,
 };
 
 use super::{Built, Setup, built};
 use crate::arg::{Arg, Call, Outcome, lacks};
 
-fn nonlinearity(c: &Call, i: usize) -> Outcome<RnnNonlinearity> {
-    c.choice(i, "nonlinearity", &[("tanh", RnnNonlinearity::Tanh), ("relu", RnnNonlinearity::Relu)])
+fn nonlinearity(c: &Call, i: usize) -> Outcome<RNNNonlinearity> {
+    c.choice(i, "nonlinearity", &[("tanh", RNNNonlinearity::Tanh), ("relu", RNNNonlinearity::Relu)])
 }
 
-fn options(c: &Call, first: usize) -> Outcome<RnnOptions> {
-    Ok(RnnOptions {
+fn options(c: &Call, first: usize) -> Outcome<RNNOptions> {
+    Ok(RNNOptions {
         num_layers: c.count(first, "num_layers", 1)?,
         bias: c.flag(first + 1, "bias", true)?,
         batch_first: c.flag(first + 2, "batch_first", false)?,

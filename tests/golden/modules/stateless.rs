@@ -2,10 +2,10 @@
 
 use torchrs::Tensor;
 use torchrs::nn::functional::{
-    BceWithLogitsOptions, GaussianNllOptions, PoissonNllOptions, TripletMarginOptions,
+    BCEWithLogitsOptions, GaussianNLLOptions, PoissonNLLOptions, TripletMarginOptions,
 };
 use torchrs::nn::{self, Loss, MarginOptions};
-use torchrs::ops::{CrossEntropyOptions, CtcLossOptions, NllLossOptions};
+use torchrs::ops::{CTCLossOptions, CrossEntropyOptions, NLLLossOptions};
 
 use super::layers::forward;
 use super::{Built, Setup, built};
@@ -102,7 +102,7 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
             built(setup, nn::CrossEntropyLoss::with_options(options), loss)
         }
         "nn.NLLLoss" => {
-            let options = NllLossOptions {
+            let options = NLLLossOptions {
                 weight: c.maybe_tensor(0, "weight")?.cloned(),
                 ignore_index: c.int(usize::MAX, "ignore_index", -100)?,
                 reduction: reduction(c)?,
@@ -152,7 +152,7 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
             built(setup, module, loss)
         }
         "nn.BCEWithLogitsLoss" => {
-            let options = BceWithLogitsOptions {
+            let options = BCEWithLogitsOptions {
                 weight: c.maybe_tensor(0, "weight")?.cloned(),
                 pos_weight: c.maybe_tensor(usize::MAX, "pos_weight")?.cloned(),
                 reduction: reduction(c)?,
@@ -199,7 +199,7 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
             })
         }
         "nn.CTCLoss" => {
-            let options = CtcLossOptions {
+            let options = CTCLossOptions {
                 blank: c.count(0, "blank", 0)?,
                 reduction: reduction(c)?,
                 zero_infinity: c.flag(2, "zero_infinity", false)?,
@@ -214,7 +214,7 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
             Ok(Arg::Tensor(module.forward(c.tensor(0, "input")?, c.tensor(1, "target")?)))
         }),
         "nn.PoissonNLLLoss" => {
-            let options = PoissonNllOptions {
+            let options = PoissonNLLOptions {
                 log_input: c.flag(0, "log_input", true)?,
                 full: c.flag(1, "full", false)?,
                 eps: c.float(usize::MAX, "eps", 1e-8)?,
@@ -225,7 +225,7 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
             })
         }
         "nn.GaussianNLLLoss" => {
-            let options = GaussianNllOptions {
+            let options = GaussianNLLOptions {
                 full: c.flag(usize::MAX, "full", false)?,
                 eps: c.float(usize::MAX, "eps", 1e-6)?,
                 reduction: reduction(c)?,

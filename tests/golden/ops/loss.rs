@@ -2,10 +2,10 @@
 
 use torchrs::Tensor;
 use torchrs::nn::functional::{
-    self as F, BceWithLogitsOptions, CtcLossOptions, GaussianNllOptions, KlDivOptions,
-    MultiMarginOptions, PoissonNllOptions, TripletMarginOptions,
+    self as F, BCEWithLogitsOptions, CTCLossOptions, GaussianNLLOptions, KLDivOptions,
+    MultiMarginOptions, PoissonNLLOptions, TripletMarginOptions,
 };
-use torchrs::ops::{CrossEntropyOptions, NllLossOptions, Reduction};
+use torchrs::ops::{CrossEntropyOptions, NLLLossOptions, Reduction};
 
 use super::Table;
 use crate::arg::{Arg, Call, Outcome, lacks};
@@ -22,11 +22,11 @@ pub fn reduction(c: &Call) -> Outcome<Reduction> {
 }
 
 /// The options of the Kullback-Leibler divergence, whose reduction has a fourth name.
-pub fn kl_div(c: &Call) -> Outcome<KlDivOptions> {
+pub fn kl_div(c: &Call) -> Outcome<KLDivOptions> {
     let batch_mean = matches!(c.keyword("reduction"), Arg::Str(name) if name == "batchmean");
     let reduction = if batch_mean { Reduction::default() } else { reduction(c)? };
     let log_target = c.flag(usize::MAX, "log_target", false)?;
-    Ok(KlDivOptions { reduction, batch_mean, log_target })
+    Ok(KLDivOptions { reduction, batch_mean, log_target })
 }
 
 /// Input and target.
@@ -59,7 +59,7 @@ fn classes(t: &mut Table) {
     });
     t.op("nn.functional.nll_loss", |c| {
         let (x, target) = pair(c)?;
-        let options = NllLossOptions {
+        let options = NLLLossOptions {
             weight: c.maybe_tensor(2, "weight")?.cloned(),
             ignore_index: c.int(usize::MAX, "ignore_index", -100)?,
             reduction: reduction(c)?,
@@ -72,7 +72,7 @@ fn sequences(t: &mut Table) {
     t.op("nn.functional.ctc_loss", |c| {
         let [x, targets, inputs] = triple(c, ["log_probs", "targets", "input_lengths"])?;
         let lengths = c.tensor(3, "target_lengths")?;
-        let options = CtcLossOptions {
+        let options = CTCLossOptions {
             blank: c.count(usize::MAX, "blank", 0)?,
             reduction: reduction(c)?,
             zero_infinity: c.flag(usize::MAX, "zero_infinity", false)?,
@@ -88,7 +88,7 @@ fn elements(t: &mut Table) {
     });
     t.op("nn.functional.binary_cross_entropy_with_logits", |c| {
         let (x, target) = pair(c)?;
-        let options = BceWithLogitsOptions {
+        let options = BCEWithLogitsOptions {
             weight: c.maybe_tensor(2, "weight")?.cloned(),
             pos_weight: c.maybe_tensor(usize::MAX, "pos_weight")?.cloned(),
             reduction: reduction(c)?,
@@ -121,7 +121,7 @@ fn elements(t: &mut Table) {
     });
     t.op("nn.functional.poisson_nll_loss", |c| {
         let (x, target) = pair(c)?;
-        let options = PoissonNllOptions {
+        let options = PoissonNLLOptions {
             log_input: c.flag(usize::MAX, "log_input", true)?,
             full: c.flag(usize::MAX, "full", false)?,
             eps: c.float(usize::MAX, "eps", 1e-8)?,
@@ -131,7 +131,7 @@ fn elements(t: &mut Table) {
     });
     t.op("nn.functional.gaussian_nll_loss", |c| {
         let [x, target, var] = triple(c, ["input", "target", "var"])?;
-        let options = GaussianNllOptions {
+        let options = GaussianNLLOptions {
             full: c.flag(usize::MAX, "full", false)?,
             eps: c.float(usize::MAX, "eps", 1e-6)?,
             reduction: reduction(c)?,

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use torchrs::autograd::{GraphMode, grad};
 use torchrs::nn::{
-    GRU, LSTM, Module, RNN, RnnNonlinearity, RnnOptions, pack_sequence, unpack_sequence,
+    GRU, LSTM, Module, RNN, RNNNonlinearity, RNNOptions, pack_sequence, unpack_sequence,
 };
 use torchrs::{Dtype, Tensor};
 
@@ -22,7 +22,7 @@ struct Case {
     kind: Kind,
     input: usize,
     hidden: usize,
-    options: RnnOptions,
+    options: RNNOptions,
     lengths: Vec<usize>,
     /// All sequences as long as the first, in one tensor.
     padded: bool,
@@ -42,7 +42,7 @@ prop_compose! {
     ) -> Case {
         // The projection is smaller than what it is of.
         let proj_size = if kind == Kind::Lstm && proj < hidden && seed % 2 == 0 { proj } else { 0 };
-        let options = RnnOptions { num_layers, bias, batch_first, bidirectional, proj_size, ..Default::default() };
+        let options = RNNOptions { num_layers, bias, batch_first, bidirectional, proj_size, ..Default::default() };
         Case { kind, input, hidden, options, lengths, padded, started, seed }
     }
 }
@@ -90,7 +90,7 @@ impl Layers {
         match case.kind {
             Kind::Tanh => Layers::Rnn(RNN::new(input, hidden, options)),
             Kind::Relu => {
-                Layers::Rnn(RNN::with_nonlinearity(input, hidden, RnnNonlinearity::Relu, options))
+                Layers::Rnn(RNN::with_nonlinearity(input, hidden, RNNNonlinearity::Relu, options))
             }
             Kind::Gru => Layers::Gru(GRU::new(input, hidden, options)),
             Kind::Lstm => Layers::Lstm(LSTM::new(input, hidden, options)),

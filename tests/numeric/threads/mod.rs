@@ -5,7 +5,7 @@
 mod rarer;
 
 use torchrs::nn::utils::clip_grad_norm_;
-use torchrs::nn::{GRU, LSTM, Module, RnnOptions};
+use torchrs::nn::{GRU, LSTM, Module, RNNOptions};
 use torchrs::ops::{
     Conv2dOptions, Conv3dOptions, ConvTransposeOptions, GridSampleOptions, InterpolateMode,
     InterpolateOptions, OneOrEach, Pool2dOptions,
@@ -389,7 +389,7 @@ fn recurrent(layer: &impl Module, forward: impl Fn(&Tensor) -> Vec<Tensor>) -> V
 }
 
 fn layers_over_time() -> Vec<Case> {
-    let options = RnnOptions { num_layers: 2, bidirectional: true, ..Default::default() };
+    let options = RNNOptions { num_layers: 2, bidirectional: true, ..Default::default() };
     vec![
         (
             "LSTM",

@@ -1,6 +1,6 @@
 //! Ops that fewer programs call: three dimensions, transforms, decompositions, bags.
 
-use torchrs::nn::{RNN, RnnOptions};
+use torchrs::nn::{RNN, RNNOptions};
 use torchrs::ops::{
     BagMode, EmbeddingBagOptions, InterpolateMode, InterpolateOptions, OneOrEach, Pool3dOptions,
     ScatterReduce,
@@ -17,7 +17,7 @@ pub fn cases() -> Vec<Case> {
         "RNN",
         Box::new(|| {
             manual_seed(8);
-            let options = RnnOptions { num_layers: 2, bidirectional: true, ..Default::default() };
+            let options = RNNOptions { num_layers: 2, bidirectional: true, ..Default::default() };
             let layer = RNN::new(61, 83, options);
             recurrent(&layer, |x| {
                 let (y, h) = layer.forward(x, None);

@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
+use super::DDPOptions;
 use super::buckets::Plan;
 use super::hook::{CommHook, GradBucket, Registered};
 use super::options::DdpOptions;
@@ -69,7 +70,7 @@ impl Reducer {
         group: &ProcessGroup,
         params: Vec<(String, Tensor)>,
         buffers: Vec<Tensor>,
-        options: &DdpOptions,
+        options: &DDPOptions,
     ) -> Result<Arc<Self>> {
         let (trained, frozen): (Vec<_>, Vec<_>) =
             params.into_iter().partition(|(_, t)| t.requires_grad());

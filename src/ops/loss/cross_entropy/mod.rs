@@ -18,7 +18,7 @@ mod options;
 
 pub use options::{CrossEntropyOptions, Reduction};
 
-pub use nll::NllLossOptions;
+pub use nll::NLLLossOptions;
 
 use smallvec::smallvec;
 
@@ -30,8 +30,197 @@ use crate::ops::checks::samples::{OpSample, Order, positive, values};
 use crate::ops::gpu::{self, Gpu};
 use crate::tensor::dispatch;
 use crate::{Dtype, Tensor};
-use batch::{Batch, check_weight};
-use cpu::{Rows, backward_rows, forward_rows};
+use kernel::{Rows, backward_rows, forward_rows};
+
+/// What a loss gives: one value per sample, their mean, or their sum (PyTorch's `reduction`).
+///
+/// ```
+/// use torchrs::Tensor;
+/// use torchrs::ops::{NLLLossOptions, Reduction};
+/// let x = Tensor::from([[-1f64, -2.], [-3., -4.]]);
+/// let loss = |reduction| {
+///     x.nll_loss_with(&Tensor::from([1i64, 0]), &NLLLossOptions { reduction, ..Default::default() })
+/// };
+/// assert_eq!(loss(Reduction::None).to_vec::<f64>(), [2.0, 3.0]);
+/// assert_eq!((loss(Reduction::Mean).item(), loss(Reduction::Sum).item()), (2.5, 5.0));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Reduction {
+    /// One value per sample.
+    None,
+    /// The mean.
+    #[default]
+    Mean,
+    /// The sum.
+    Sum,
+}
+
+/// Options of [`Tensor::cross_entropy_with`]; the defaults are PyTorch's.
+///
+/// ```
+/// use torchrs::Tensor;
+/// use torchrs::ops::CrossEntropyOptions;
+/// let x = Tensor::from([[0f64, 0.], [0., 9.]]);
+/// let options = CrossEntropyOptions { ignore_index: 1, label_smoothing: 0.5, ..Default::default() };
+/// assert!((x.cross_entropy_with(&Tensor::from([0i64, 1]), &options).item() - 2f64.ln()).abs() < 1e-6);
+/// ```
+#[derive(Clone, Debug)]
+pub struct CrossEntropyOptions {
+    /// A weight per class.
+    pub weight: Option<Tensor>,
+    /// Targets of this value are left out.
+    pub ignore_index: i64,
+    /// What is returned.
+    pub reduction: Reduction,
+    /// In 0..=1: how much of the target is spread evenly over all classes.
+    pub label_smoothing: f64,
+}
+
+impl Default for CrossEntropyOptions {
+    fn default() -> Self {
+        CrossEntropyOptions {
+            weight: None,
+            ignore_index: -100,
+            reduction: Reduction::Mean,
+            label_smoothing: 0.0,
+        }
+    }
+}
+
+/// Input as a dense `[rows, classes]` matrix and target as a dense list of checked classes.
+struct Batch {
+    /// Recorded: its gradient flows to the input.
+    x: Tensor,
+    target: Tensor,
+    weight: Option<Tensor>,
+    ignore_index: i64,
+}
+
+impl Batch {
+    /// Takes `[C]`, `[N, C]` and `[N, C, d...]` with targets `[]`, `[N]` and `[N, d...]`.
+    #[track_caller]
+    fn new(
+        op: &str,
+        input: &Tensor,
+        target: &Tensor,
+        weight: Option<&Tensor>,
+        ignore_index: i64,
+    ) -> Batch {
+        if !input.dtype().is_floating_point() {
+            crate::tensor::dtype::not_floating(op, input.dtype());
+        }
+        let class_dim = if input.dim() < 2 { 0 } else { 1 };
+        let mut rest = input.layout().shape.clone();
+        if input.dim() > 0 {
+            rest.remove(class_dim);
+        }
+        if input.dim() == 0 || rest[..] != *target.shape() {
+            throw(Error::shape(
+                op,
+                format!(
+                    "input {:?} and target {:?} do not fit: for input [N, C] or [N, C, d...] the \
+                     target is [N] or [N, d...]",
+                    input.shape(),
+                    target.shape()
+                ),
+            ));
+        }
+        if target.dtype() != Dtype::I64 {
+            throw(Error::dtype(
+                op,
+                format!(
+                    "target holds {}; class indices are i64: convert with `.to_dtype(I64)`",
+                    target.dtype()
+                ),
+            ));
+        }
+        let gpu = gpu::of(op, &[input, target]);
+        let classes = input.shape()[class_dim];
+        let rows = input.dim() == 2;
+        let target = target.untracked().contiguous();
+        let target = if rows { target } else { target.reshape([-1]) };
+        // On a GPU the kernels look.
+        if gpu.is_none() {
+            check_targets(op, &target, classes, ignore_index);
+        }
+        if let Some(weight) = weight {
+            gpu::of(op, &[input, weight]);
+        }
+        let weight = weight.map(|w| check_weight(op, w, classes, input.dtype()));
+        // Rows lie as they are wanted.
+        let x = match rows {
+            true => input.contiguous(),
+            false => input
+                .movedim(class_dim as i64, -1)
+                .reshape_to(&[target.numel(), classes])
+                .contiguous(),
+        };
+        Batch { x, target, weight, ignore_index }
+    }
+
+    /// Results per row (in the input's order) reduced. `total` is the sum of the rows' weights.
+    fn reduce(&self, rows: Tensor, total: f64, reduction: Reduction, shape: &[usize]) -> Tensor {
+        match reduction {
+            Reduction::None => rows.reshape_to(shape),
+            Reduction::Sum => rows.sum(),
+            Reduction::Mean => {
+                // In the wide type, so that the sum of half types does not overflow.
+                let wide = rows.to_dtype(rows.dtype().compute());
+                (wide.sum() / total).to_dtype(rows.dtype())
+            }
+        }
+    }
+
+    /// Sum of the weights of the targets' classes, without the ignored.
+    fn total_weight(&self) -> f64 {
+        // SAFETY: contiguous i64, made in `new`; nobody writes to it.
+        let target = unsafe { self.target.as_slice::<i64>() };
+        let kept = target.iter().filter(|&&t| t != self.ignore_index);
+        match &self.weight {
+            None => kept.count() as f64,
+            Some(w) => {
+                let w = w.to_vec::<f64>();
+                kept.map(|&t| w[t as usize]).sum()
+            }
+        }
+    }
+}
+
+#[track_caller]
+fn check_targets(op: &str, target: &Tensor, classes: usize, ignore_index: i64) {
+    // SAFETY: contiguous i64; nobody writes to it.
+    let targets = unsafe { target.as_slice::<i64>() };
+    let bad = |&t: &i64| t != ignore_index && !(0..classes as i64).contains(&t);
+    if let Some(position) = targets.iter().position(bad) {
+        throw(Error::argument(
+            op,
+            "target",
+            format!(
+                "class {} at position {position} is out of range: there are {classes} classes, so 0 \
+                 to {}, or {ignore_index} for a target that is left out",
+                targets[position],
+                classes as i64 - 1
+            ),
+        ));
+    }
+}
+
+/// The weights, contiguous and in the type that kernels compute in.
+#[track_caller]
+fn check_weight(op: &str, weight: &Tensor, classes: usize, dtype: Dtype) -> Tensor {
+    if weight.shape() != [classes] || !weight.dtype().is_floating_point() {
+        throw(Error::argument(
+            op,
+            "weight",
+            format!(
+                "{} of shape {:?}; one floating-point weight per class, shape [{classes}], is needed",
+                weight.dtype(),
+                weight.shape()
+            ),
+        ));
+    }
+    weight.detach().to_dtype(dtype.compute()).contiguous()
+}
 
 impl Tensor {
     /// Mean cross entropy of these class scores against `target` (`torch.nn.functional.cross_entropy`).

@@ -19,13 +19,13 @@ use crate::tensor::{Element, dispatch};
 ///
 /// ```
 /// use torchrs::Tensor;
-/// use torchrs::ops::NllLossOptions;
+/// use torchrs::ops::NLLLossOptions;
 /// let x = Tensor::from([[-1f64, -2.], [-3., -4.]]);
-/// let options = NllLossOptions { weight: Some(Tensor::from([1f64, 3.])), ..Default::default() };
+/// let options = NLLLossOptions { weight: Some(Tensor::from([1f64, 3.])), ..Default::default() };
 /// assert_eq!(x.nll_loss_with(&Tensor::from([1i64, 0]), &options).item(), 2.25);
 /// ```
 #[derive(Clone, Debug)]
-pub struct NllLossOptions {
+pub struct NLLLossOptions {
     /// A weight per class.
     pub weight: Option<Tensor>,
     /// Targets of this value are left out.
@@ -34,9 +34,9 @@ pub struct NllLossOptions {
     pub reduction: Reduction,
 }
 
-impl Default for NllLossOptions {
+impl Default for NLLLossOptions {
     fn default() -> Self {
-        NllLossOptions { weight: None, ignore_index: -100, reduction: Reduction::Mean }
+        NLLLossOptions { weight: None, ignore_index: -100, reduction: Reduction::Mean }
     }
 }
 
@@ -54,23 +54,23 @@ impl Tensor {
     /// Throws when shapes or types do not fit, and for a class that is out of range, naming it.
     #[track_caller]
     pub fn nll_loss(&self, target: &Tensor) -> Tensor {
-        self.nll_loss_with(target, &NllLossOptions::default())
+        self.nll_loss_with(target, &NLLLossOptions::default())
     }
 
     /// [`nll_loss`](Self::nll_loss) with options.
     ///
     /// ```
     /// use torchrs::Tensor;
-    /// use torchrs::ops::{NllLossOptions, Reduction};
+    /// use torchrs::ops::{NLLLossOptions, Reduction};
     /// let x = Tensor::from([[-1f64, -2.], [-3., -4.]]);
-    /// let options = NllLossOptions { ignore_index: 0, reduction: Reduction::Sum, ..Default::default() };
+    /// let options = NLLLossOptions { ignore_index: 0, reduction: Reduction::Sum, ..Default::default() };
     /// assert_eq!(x.nll_loss_with(&Tensor::from([1i64, 0]), &options).item(), 2.0);
     /// ```
     ///
     /// # Panics
     /// As `nll_loss`, and for weights of another shape.
     #[track_caller]
-    pub fn nll_loss_with(&self, target: &Tensor, options: &NllLossOptions) -> Tensor {
+    pub fn nll_loss_with(&self, target: &Tensor, options: &NLLLossOptions) -> Tensor {
         cast_op!("nll_loss", [x = self] => x.nll_loss_with(target, options));
         let weight = options.weight.as_ref();
         let batch = Batch::new("nll_loss", self, target, weight, options.ignore_index);
@@ -177,7 +177,7 @@ pub(super) fn samples() -> Vec<OpSample> {
             x[0].nll_loss(&Tensor::from([0i64, 4, 2, 2]).to_device(x[0].device()))
         }),
         OpSample::new("nll_loss, weights, ignored", x(), |x| {
-            let options = NllLossOptions {
+            let options = NLLLossOptions {
                 weight: Some(positive([5], 1).to_dtype(x[0].dtype()).to_device(x[0].device())),
                 ignore_index: 3,
                 ..Default::default()
@@ -185,7 +185,7 @@ pub(super) fn samples() -> Vec<OpSample> {
             x[0].nll_loss_with(&Tensor::from([3i64, 4, 0, 3]).to_device(x[0].device()), &options)
         }),
         OpSample::new("nll_loss [N, C, d], none", [values([2, 3, 2], 2)], |x| {
-            let options = NllLossOptions { reduction: Reduction::None, ..Default::default() };
+            let options = NLLLossOptions { reduction: Reduction::None, ..Default::default() };
             x[0].nll_loss_with(
                 &Tensor::from([[0i64, 1], [2, 2]]).to_device(x[0].device()),
                 &options,

@@ -25,14 +25,14 @@ use span::Span;
 ///
 /// ```
 /// use torchrs::Tensor;
-/// use torchrs::ops::{ctc_loss, CtcLossOptions};
+/// use torchrs::ops::{ctc_loss, CTCLossOptions};
 /// let (log_probs, one) = (Tensor::from([[[0.5f64, 0.5]]]).log(), Tensor::from([1i64]));
-/// let options = CtcLossOptions { zero_infinity: true, ..Default::default() };
+/// let options = CTCLossOptions { zero_infinity: true, ..Default::default() };
 /// let loss = ctc_loss(&log_probs, &Tensor::from([[1i64, 1]]), &one, &Tensor::from([2i64]), options);
 /// assert_eq!(loss.item(), 0.0);
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
-pub struct CtcLossOptions {
+pub struct CTCLossOptions {
     /// The class of "no label".
     pub blank: usize,
     /// What is returned; the mean is of losses divided by their number of labels.
@@ -68,7 +68,7 @@ pub fn ctc_loss(
     targets: &Tensor,
     input_lengths: &Tensor,
     target_lengths: &Tensor,
-    options: CtcLossOptions,
+    options: CTCLossOptions,
 ) -> Tensor {
     cast_op!("ctc_loss", [x = log_probs] => ctc_loss(&x, targets, input_lengths, target_lengths, options));
     if !log_probs.dtype().is_floating_point() {
@@ -281,13 +281,13 @@ pub(in crate::ops) fn samples() -> Vec<OpSample> {
     let lengths = |v: [i64; 2]| Tensor::from(v);
     vec![
         OpSample::new("ctc_loss", [values([6, 2, 4], 2)], move |x| {
-            let options = CtcLossOptions { reduction: Reduction::None, ..Default::default() };
+            let options = CTCLossOptions { reduction: Reduction::None, ..Default::default() };
             let labels = Tensor::from([[1i64, 1, 3], [2, 3, 0]]);
             ctc_loss(&x[0].log_softmax(2), &labels, &lengths([6, 5]), &lengths([3, 2]), options)
         })
         .order(Order::First),
         OpSample::new("ctc_loss, labels that do not fit", [values([2, 2, 3], 2)], move |x| {
-            let options = CtcLossOptions { zero_infinity: true, ..Default::default() };
+            let options = CTCLossOptions { zero_infinity: true, ..Default::default() };
             let labels = Tensor::from([1i64, 1, 1, 2]);
             ctc_loss(&x[0].log_softmax(2), &labels, &lengths([2, 2]), &lengths([3, 1]), options)
         })
