@@ -186,6 +186,7 @@ pub fn queue_callback(f: impl FnOnce() + 'static) {
 /// assert!(catch(|| slope(&first, GraphMode::Free)).is_err());
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum GraphMode {
     /// The saved tensors are dropped as soon as they are used. A second pass over the same graph
     /// throws.

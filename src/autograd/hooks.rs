@@ -386,6 +386,7 @@ impl Tensor {
 /// assert_eq!(GRADS.load(Relaxed), 1);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MultiGradMode {
     /// Once per backward, with the gradients of all tensors that it reaches.
     All,

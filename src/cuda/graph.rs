@@ -99,6 +99,7 @@ pub(super) fn refuse_wait(stream: Stream) -> Result<()> {
 
 /// What other threads may do during a capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CaptureMode {
     /// Nothing that could disturb it, on any thread. The allocator and the loading of kernels know
     /// how to do their part.

@@ -29,6 +29,7 @@ const NON_BLOCKING: c_uint = 1;
 
 /// Which of two streams' waiting blocks a device starts first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Priority {
     /// The usual one.
     #[default]

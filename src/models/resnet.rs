@@ -12,6 +12,7 @@ use crate::nn::{
 
 /// The kind of block a [`ResNet`] is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ResNetBlock {
     /// [`BasicBlock`].
     Basic,

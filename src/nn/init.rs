@@ -52,6 +52,7 @@ fn set(change: impl FnOnce()) {
 /// assert!(weight.abs().max().item() > 0.5);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FanMode {
     /// The inputs': variances stay in forward.
     #[default]
@@ -67,6 +68,7 @@ pub enum FanMode {
 /// assert_eq!(calculate_gain(Nonlinearity::LeakyRelu(1.0)), calculate_gain(Nonlinearity::Linear));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Nonlinearity {
     /// None.
     Linear,

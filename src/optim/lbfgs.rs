@@ -36,6 +36,7 @@ use crate::{Tensor, enable_grad, no_grad};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum LineSearch {
     /// Until Wolfe's strong conditions hold.
     StrongWolfe,

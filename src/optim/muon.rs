@@ -44,6 +44,7 @@ pub type Muon = RuleOptimizer<MuonRule>;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum AdjustLR {
     /// sqrt(max(1, a / b)).
     #[default]

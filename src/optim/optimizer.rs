@@ -246,6 +246,7 @@ pub trait Optimizer: Send {
 /// assert!(matches!(saved, StateValue::Tensor(buffer) if buffer.item() == 2.0));
 /// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum StateValue {
     /// A tensor, such as a running average.
     Tensor(Tensor),

@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
 )]
+#[non_exhaustive]
 pub enum Device {
     /// Host memory.
     #[default]

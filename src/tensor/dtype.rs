@@ -14,6 +14,7 @@ pub use num_complex::Complex;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum Dtype {
     /// 64-bit IEEE 754 floating point.
     F64,

@@ -15,6 +15,7 @@ use std::fmt;
 /// # Ok::<(), torchrs::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ExitStatus {
     /// It exited with this code.
     Exited(i32),

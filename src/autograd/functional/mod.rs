@@ -58,6 +58,7 @@ pub struct Options {
 /// assert_eq!(jacobian(Strategy::ForwardMode), [2.0, 0.0, 0.0, 4.0]);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Strategy {
     /// Row by row: one backward per element of the outputs.
     #[default]

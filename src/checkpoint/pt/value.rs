@@ -16,6 +16,7 @@ use crate::{Complex, Dtype, Tensor};
 /// assert!(matches!(value.get("w"), Some(PtValue::Tensor(w)) if w.shape() == [2]));
 /// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum PtValue {
     /// `None`.
     None,

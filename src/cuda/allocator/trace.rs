@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 
 /// One step of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TraceEntry {
     /// A request for so many bytes by the stream of a number.
     Allocate {

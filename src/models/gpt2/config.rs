@@ -132,6 +132,7 @@ impl GPT2Config {
 /// Functions within the feed-forward layers, by Hugging Face's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum GPT2Activation {
     /// [`Tensor::gelu_tanh`].
     #[default]

@@ -24,6 +24,7 @@ use crate::ops::rnn::Cell;
 /// assert_eq!(rnn.forward(&Tensor::from([[5f32]]), None).0.item(), 7.0);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RNNNonlinearity {
     /// Hyperbolic tangent.
     #[default]

@@ -56,6 +56,7 @@ impl Default for MultiheadAttentionOptions {
 /// assert_eq!(weights.unwrap().shape(), &[3, 2, 5, 5]);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AttentionWeights {
     /// None; the fastest.
     #[default]

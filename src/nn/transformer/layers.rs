@@ -16,6 +16,7 @@ use crate::nn::{Dropout, Forward, LayerNorm, Linear, Module};
 /// assert!(!relu.forward(&x, None, None).equal(&gelu.forward(&x, None, None)));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TransformerActivation {
     /// max(x, 0).
     #[default]

@@ -16,6 +16,7 @@ use crate::{Tensor, TensorOptions};
 /// assert_eq!(x.clone_in(MemoryFormat::ChannelsLast).strides(), &[60, 1, 15, 3]);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MemoryFormat {
     /// Row-major.
     #[default]

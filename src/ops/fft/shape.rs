@@ -18,6 +18,7 @@ use crate::tensor::{Dtype, Shape, default_dtype, normalize_dim};
 /// assert!((first(Norm::Ortho) - 4.0 / 2f64.sqrt()).abs() < 1e-12);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Norm {
     /// In the inverse transforms: what PyTorch does unless told otherwise.
     #[default]

@@ -31,6 +31,7 @@ use crate::ops::windows::taps::Windows;
 /// assert_eq!(of(InterpolateMode::Linear), [1.0, 1.5, 2.5, 3.0]);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum InterpolateMode {
     /// The number before.
     Nearest,

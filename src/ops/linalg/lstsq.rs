@@ -22,6 +22,7 @@ use crate::{Dtype, Tensor};
 /// assert!(of(LstsqDriver::Gelsd).singular_values.allclose(&expected, Default::default()));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LstsqDriver {
     /// No rank: matrices must have full rank.
     Gels,

@@ -18,6 +18,7 @@ use crate::ops::checks::samples::OpSample;
 /// assert!((of(2.into()) - 4.0).abs() < 1e-12 && (of(NormOrder::P(-1.0)) - 3.0).abs() < 1e-12);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub enum NormOrder {
     /// The root of the sum of squares of a matrix's elements (`'fro'`).
     #[default]

@@ -33,6 +33,7 @@ use crate::ops::gpu;
 /// assert_eq!(q(QrMode::R).numel(), 0);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum QrMode {
     /// Q is `m x k` and R `k x n`, k being the smaller of m and n.
     #[default]

@@ -39,6 +39,7 @@ crate::pointwise! {
 /// assert_eq!(x.div_rounded(2, Rounding::Trunc).to_vec::<i64>(), [-3, 3]);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Rounding {
     /// Down.
     Floor,

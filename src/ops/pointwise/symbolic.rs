@@ -39,6 +39,7 @@ impl Arena {
 /// assert!(matches!(y, Symbol::Number(2.0)));
 /// ```
 #[derive(Clone, Copy)]
+#[non_exhaustive]
 pub enum Symbol<'a> {
     /// A place in an arena.
     Tensor(&'a Arena, usize),

@@ -21,6 +21,7 @@ use crate::{Scalar, Tensor};
 /// assert_eq!(padded(PadMode::Circular), [2, 3, 1, 2, 3, 1]);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum PadMode {
     /// This number.
     Constant(Scalar),

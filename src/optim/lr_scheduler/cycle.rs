@@ -23,6 +23,7 @@ use crate::optim::Optimizer;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Anneal {
     /// Along half a cosine.
     #[default]
@@ -264,6 +265,7 @@ impl Schedule for OneCycle {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum CyclicMode {
     /// Not at all.
     #[default]

@@ -23,6 +23,7 @@ use crate::optim::Optimizer;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum PlateauMode {
     /// Lower, such as a loss.
     #[default]
@@ -47,6 +48,7 @@ pub enum PlateauMode {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum ThresholdMode {
     /// Relative to the best metric.
     #[default]

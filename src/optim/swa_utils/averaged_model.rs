@@ -25,6 +25,7 @@ use crate::{Dtype, Tensor, no_grad};
 /// assert_eq!(averaged(Averaging::Custom(Box::new(last))), 6.0);
 /// ```
 #[derive(Default)]
+#[non_exhaustive]
 pub enum Averaging {
     /// All with the same weight (`get_swa_multi_avg_fn`, the default): `a + (w - a) / (n + 1)`.
     #[default]

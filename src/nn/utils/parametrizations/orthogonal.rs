@@ -25,6 +25,7 @@ use crate::{Dtype, Tensor, linalg};
 /// assert!((q.matmul(&q.t()) - Tensor::eye(4, Dtype::F32)).abs().max().item() < 1e-5);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OrthogonalMap {
     /// The exponential of a skew-symmetric matrix.
     MatrixExp,

@@ -45,6 +45,7 @@ use kernel::{Rows, backward_rows, forward_rows};
 /// assert_eq!((loss(Reduction::Mean).item(), loss(Reduction::Sum).item()), (2.5, 5.0));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[non_exhaustive]
 pub enum Reduction {
     /// One value per sample.
     None,

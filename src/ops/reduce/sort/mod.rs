@@ -441,6 +441,7 @@ fn middle(
 /// assert_eq!((of(Interpolation::Higher), of(Interpolation::Nearest)), (2.0, 1.0));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Interpolation {
     /// By the distance to each.
     #[default]

@@ -367,6 +367,7 @@ fn siblings(views: Vec<Tensor>) -> Vec<Tensor> {
 /// assert_eq!(x.i(Index::Of(Tensor::from([1i64, 1]))).to_vec::<i64>(), [3, 4, 5, 3, 4, 5]);
 /// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Index {
     /// One entry; the dimension disappears.
     At(i64),
