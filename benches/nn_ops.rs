@@ -205,11 +205,11 @@ fn images(b: &Bench) {
     ] {
         let options = InterpolateOptions::scale(2.0, mode);
         let name = format!("interpolate_{name}_x2_8x64x56x56");
-        both(b, &name, moved(5 * n), &[&x], || x.interpolate(&options));
+        both(b, &name, moved(5 * n), &[&x], || x.interpolate(options.clone()));
     }
     let options = InterpolateOptions::size([40, 40], InterpolateMode::Bilinear);
     both(b, "interpolate_bilinear_to40_8x64x56x56", moved(n * 3 / 2), &[&x], || {
-        x.interpolate(&options)
+        x.interpolate(options.clone())
     });
     let grid = numbers(&[8, 56, 56, 2], F32) * 0.5;
     let grid = grid.requires_grad_(true);

@@ -157,7 +157,7 @@ impl Network for GPT2LMHeadModel {
             let known = text.len().min(context.div_ceil(2));
             let prompt = Tensor::from_slice(&text[text.len() - known..], [1, known]);
             let max_new_tokens = (context - known).min(bytes + 1 - text.len());
-            let longer = self.generate(&prompt, &GenerateOptions { max_new_tokens, ..options });
+            let longer = self.generate(&prompt, GenerateOptions { max_new_tokens, ..options });
             text.extend(&longer.select(0, 0).to_vec::<i64>()[known..]);
         }
         let bytes: Vec<u8> = text[1..].iter().map(|&b| b as u8).collect();

@@ -96,7 +96,7 @@ fn data_parallel_training_of_nothing_is_refused() {
             for size in [-1.0, f64::NAN] {
                 let options = DDPOptions { bucket_cap_mb: size, ..Default::default() };
                 let model = nn::Linear::new(2, 2);
-                let error = DistributedDataParallel::with_options(model, &group, &options);
+                let error = DistributedDataParallel::with_options(model, &group, options);
                 let error = error.map(drop).unwrap_err().to_string();
                 assert!(error.contains(&format!("argument `bucket_cap_mb`: is {size}")), "{error}");
             }

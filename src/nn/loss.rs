@@ -85,7 +85,7 @@ impl Loss for CrossEntropyLoss {
             reduction: self.reduction,
             label_smoothing: self.label_smoothing,
         };
-        input.cross_entropy_with(target, &options)
+        input.cross_entropy_with(target, options.clone())
     }
 }
 
@@ -145,7 +145,7 @@ impl Loss for NLLLoss {
             ignore_index: self.ignore_index,
             reduction: self.reduction,
         };
-        input.nll_loss_with(target, &options)
+        input.nll_loss_with(target, options.clone())
     }
 }
 
@@ -207,6 +207,6 @@ impl Loss for BCEWithLogitsLoss {
             pos_weight: self.pos_weight.as_deref().cloned(),
             reduction: self.reduction,
         };
-        F::binary_cross_entropy_with_logits_with(input, target, &options)
+        F::binary_cross_entropy_with_logits_with(input, target, options.clone())
     }
 }

@@ -372,7 +372,7 @@ simple_losses! {
     /// ```
     MultiMarginLoss([weight] p: u32 = 1, margin: f64 = 1.0) = |x, y, reduction| {
         let options = MultiMarginOptions { p, margin, weight: weight.cloned(), reduction };
-        F::multi_margin_loss(x, y, &options)
+        F::multi_margin_loss(x, y, options.clone())
     };
 }
 

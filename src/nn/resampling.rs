@@ -65,7 +65,7 @@ impl Forward for Upsample {
     #[track_caller]
     fn forward(&self, input: &Tensor) -> Tensor {
         let _scope = crate::nn::scope::enter(self);
-        input.interpolate(&self.options)
+        input.interpolate(self.options.clone())
     }
 }
 

@@ -274,7 +274,7 @@ fn train(folder: std::path::PathBuf) -> Result<()> {
         layers.fold(nn::Sequential::new(), |model, layer| model.append(layer).append(nn::ReLU));
     let options =
         DDPOptions { first_bucket_mb: 0.2515, bucket_cap_mb: 0.2515, ..Default::default() };
-    let model = DistributedDataParallel::with_options(model, &group, &options)?;
+    let model = DistributedDataParallel::with_options(model, &group, options)?;
     let (x, y) = (Tensor::randn([64, 256], Dtype::F32), Tensor::randn([64, 256], Dtype::F32));
     let step = || F::mse_loss(&model.forward(&x), &y).backward();
     step();

@@ -160,7 +160,7 @@ fn ops() -> Vec<(&'static str, Vec<Vec<usize>>, Call)> {
     op!("adaptive_avg_pool3d", [[1, 1, 4, 4, 4]], |x| x[0].adaptive_avg_pool3d([Some(2); 3]));
     op!("adaptive_max_pool3d", [[1, 1, 4, 4, 4]], |x| x[0].adaptive_max_pool3d([Some(2); 3]).0);
     op!("interpolate", [[1, 1, 4, 4]], |x| {
-        x[0].interpolate(&InterpolateOptions::scale(2.0, InterpolateMode::Bilinear))
+        x[0].interpolate(InterpolateOptions::scale(2.0, InterpolateMode::Bilinear))
     });
     op!("grid_sample", [[1, 1, 4, 4], [1, 2, 2, 2]], |x| x[0]
         .grid_sample(&x[1], Default::default()));
@@ -197,7 +197,7 @@ fn ops() -> Vec<(&'static str, Vec<Vec<usize>>, Call)> {
         F::triplet_margin_loss(&x[0], &x[1], &x[2], Default::default())
     });
     op!("multi_margin_loss", [[2, 3]], |x| {
-        F::multi_margin_loss(&x[0], &Tensor::from([1i64, 0]), &Default::default())
+        F::multi_margin_loss(&x[0], &Tensor::from([1i64, 0]), Default::default())
     });
     op!("multilabel_margin_loss", [[2, 2]], |x| {
         F::multilabel_margin_loss(&x[0], &Tensor::from([[0i64, -1], [1, 0]]), Reduction::Mean)

@@ -76,7 +76,7 @@ fn weights(net: &Net) -> Vec<u32> {
 fn fifty_steps(rank: usize, job: Job) {
     let group = job.join(rank);
     torchrs::manual_seed(7 + rank as u64);
-    let net = DistributedDataParallel::with_options(Net::new(), &group, &small_buckets()).unwrap();
+    let net = DistributedDataParallel::with_options(Net::new(), &group, small_buckets()).unwrap();
     torchrs::manual_seed(99);
     // The weights of rank 0 are those of seed 7, in every world.
     let mut optimizer =
@@ -129,7 +129,7 @@ fn one_two_and_four_workers_give_the_same_curve_and_the_same_weights_bitwise() {
 fn accumulate(rank: usize, job: Job) {
     let group = job.join(rank);
     torchrs::manual_seed(3);
-    let net = DistributedDataParallel::with_options(Net::new(), &group, &small_buckets()).unwrap();
+    let net = DistributedDataParallel::with_options(Net::new(), &group, small_buckets()).unwrap();
     let x = Tensor::randn([24, 12], Dtype::F32);
     let y = Tensor::randint(0, 5, [24], Dtype::I64);
     let loss = |start: usize, n: usize| {
@@ -226,7 +226,7 @@ fn unused(rank: usize, job: Job) {
     let x = Tensor::ones([2, 12], Dtype::F32);
     let options = DDPOptions { find_unused_parameters: true, ..small_buckets() };
     {
-        let net = DistributedDataParallel::with_options(Net::new(), &group, &options).unwrap();
+        let net = DistributedDataParallel::with_options(Net::new(), &group, options).unwrap();
         // Rank 1 alone uses fc2; nobody uses norm's bias and weight.
         let hidden = net.fc1.forward(&x);
         let loss = if rank == 1 { net.fc2.forward(&hidden).sum() } else { hidden.sum() };
@@ -235,7 +235,7 @@ fn unused(rank: usize, job: Job) {
         let bias = net.fc2.named_parameters().pop().unwrap().1.grad().unwrap();
         assert_eq!(bias.to_vec::<f32>(), [1.0; 5]);
     }
-    let net = DistributedDataParallel::with_options(Net::new(), &group, &small_buckets()).unwrap();
+    let net = DistributedDataParallel::with_options(Net::new(), &group, small_buckets()).unwrap();
     let error = catch(|| net.fc1.forward(&x).sum().backward()).unwrap_err().to_string();
     assert!(error.contains("norm.weight") && error.contains("find_unused_parameters"), "{error}");
 }
@@ -245,7 +245,7 @@ fn unfrozen(rank: usize, job: Job) {
     let group = job.join(rank);
     let net = Net::new();
     net.fc1.weight.requires_grad_(false);
-    let net = DistributedDataParallel::with_options(net, &group, &small_buckets()).unwrap();
+    let net = DistributedDataParallel::with_options(net, &group, small_buckets()).unwrap();
     let loss = || net.logits(&Tensor::ones([2, 12], Dtype::F32)).sum();
     loss().backward();
     net.fc1.weight.requires_grad_(true);
@@ -266,7 +266,7 @@ fn row_29_an_unused_parameter_is_named_or_allowed() {
 /// Rank 1 fails between forward and backward; rank 0 is woken from its all-reduce.
 fn one_fails(rank: usize, job: Job) {
     let group = job.join(rank);
-    let net = DistributedDataParallel::with_options(Net::new(), &group, &small_buckets()).unwrap();
+    let net = DistributedDataParallel::with_options(Net::new(), &group, small_buckets()).unwrap();
     let loss = net.logits(&Tensor::ones([2, 12], Dtype::F32)).sum();
     group.barrier().unwrap();
     if rank == 1 {
@@ -297,7 +297,7 @@ fn row_32_an_exception_on_one_rank_wakes_the_others() {
 /// Rank 0 has 5 batches and leaves, rank 1 has 7.
 fn uneven_batches(rank: usize, job: Job) {
     let group = job.join(rank);
-    let net = DistributedDataParallel::with_options(Net::new(), &group, &small_buckets()).unwrap();
+    let net = DistributedDataParallel::with_options(Net::new(), &group, small_buckets()).unwrap();
     let step = || net.logits(&Tensor::ones([2, 12], Dtype::F32)).sum().backward();
     (0..5).for_each(|_| step());
     if rank == 1 {
@@ -320,7 +320,7 @@ fn row_30_a_rank_with_fewer_batches_is_named_to_those_with_more() {
 /// Rank 1 sums the gradients once more in the middle of a step, rank 0 does not.
 fn rank_dependent_control_flow(rank: usize, job: Job) {
     let group = job.join(rank);
-    let net = DistributedDataParallel::with_options(Net::new(), &group, &small_buckets()).unwrap();
+    let net = DistributedDataParallel::with_options(Net::new(), &group, small_buckets()).unwrap();
     let loss = net.logits(&Tensor::ones([2, 12], Dtype::F32)).sum();
     let result = catch(|| {
         if rank == 1 {

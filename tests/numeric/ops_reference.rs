@@ -130,7 +130,7 @@ fn cross_entropy_with_weights_smoothing_and_ignored_rows() {
             ..Default::default()
         };
         let target = target.clone();
-        move |x: &Tensor| x.cross_entropy_with(&target, &options)
+        move |x: &Tensor| x.cross_entropy_with(&target, options.clone())
     };
     let hard = [
         0.15969355003210825,
@@ -187,10 +187,10 @@ fn cross_entropy_with_weights_smoothing_and_ignored_rows() {
         assert_close(&gradient(&x(), loss(Reduction::None, smoothing)), &by_row);
     }
     let nll = NLLLossOptions { weight: weight.clone(), ..Default::default() };
-    assert_close(&x().log_softmax(1).nll_loss_with(&target, &nll), &[0.8245342316027001]);
+    assert_close(&x().log_softmax(1).nll_loss_with(&target, nll.clone()), &[0.8245342316027001]);
     let options = CrossEntropyOptions { weight, label_smoothing: 0.2, ..Default::default() };
     let probabilities = x().softmax(1).flip(&[0]);
-    assert_close(&x().cross_entropy_with(&probabilities, &options), &[2.303690429536394]);
+    assert_close(&x().cross_entropy_with(&probabilities, options.clone()), &[2.303690429536394]);
     let images = x().reshape([1, 3, 4]);
     assert_close(&images.cross_entropy(&Tensor::from([[0i64, 2, 1, 2]])), &[1.7001416244404381]);
     assert_close(&Tensor::zeros([0, 3], F32).cross_entropy(&Tensor::zeros([0], I64)), &[NAN]);

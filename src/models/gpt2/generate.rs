@@ -48,7 +48,8 @@ impl GPT2LMHeadModel {
     /// [`Error::Argument`] when the sequences get longer than the model's positions, or the
     /// temperature is not positive.
     #[track_caller]
-    pub fn generate(&self, input_ids: &Tensor, options: &GenerateOptions) -> Tensor {
+    pub fn generate(&self, input_ids: &Tensor, options: GenerateOptions) -> Tensor {
+        let options = &options;
         if input_ids.dim() != 2 || input_ids.size(1) == 0 {
             let message = format!("input_ids is {:?}; must be [batch, length]", input_ids.shape());
             throw(Error::shape("generate", message));

@@ -130,7 +130,7 @@ impl Forward for GPT2Model {
 /// assert_eq!(model.forward(&tokens).shape(), &[1, 3, 50]);
 /// model.eval();
 /// let options = GenerateOptions { max_new_tokens: 4, ..Default::default() };
-/// assert_eq!(model.generate(&tokens, &options).shape(), &[1, 7]);
+/// assert_eq!(model.generate(&tokens, options).shape(), &[1, 7]);
 /// ```
 #[derive(Module)]
 pub struct GPT2LMHeadModel {

@@ -17,10 +17,10 @@ methods! {
     /// ```
     /// use torchrs::{Tensor, nn::functional as F, ops::{InterpolateMode, InterpolateOptions}};
     /// let options = InterpolateOptions::scale(2.0, InterpolateMode::Nearest);
-    /// let y = F::interpolate(&Tensor::from([[[1f32, 2.]]]), &options);
+    /// let y = F::interpolate(&Tensor::from([[[1f32, 2.]]]), options);
     /// assert_eq!(y.to_vec::<f32>(), [1.0, 1.0, 2.0, 2.0]);
     /// ```
-    interpolate(x, options: &InterpolateOptions);
+    interpolate(x, options: InterpolateOptions);
     /// See [`Tensor::grid_sample`].
     ///
     /// ```

@@ -168,7 +168,7 @@ pub fn smooth_l1_loss(input: &Tensor, target: &Tensor, beta: f64, reduction: Red
 /// let pos_weight = Some(Tensor::from([3f64]));
 /// let options = F::BCEWithLogitsOptions { pos_weight, reduction: Reduction::Sum, ..Default::default() };
 /// let (x, target) = (Tensor::from([0f64, 0.]), Tensor::from([1f64, 0.]));
-/// let loss = F::binary_cross_entropy_with_logits_with(&x, &target, &options);
+/// let loss = F::binary_cross_entropy_with_logits_with(&x, &target, options);
 /// assert!((loss.item() - 4.0 * 2f64.ln()).abs() < 1e-9);
 /// ```
 #[derive(Clone, Debug, Default)]
@@ -194,7 +194,7 @@ pub struct BCEWithLogitsOptions {
 /// Throws [`Error::Shape`] when the shapes differ.
 #[track_caller]
 pub fn binary_cross_entropy_with_logits(input: &Tensor, target: &Tensor) -> Tensor {
-    binary_cross_entropy_with_logits_with(input, target, &BCEWithLogitsOptions::default())
+    binary_cross_entropy_with_logits_with(input, target, BCEWithLogitsOptions::default())
 }
 
 /// [`binary_cross_entropy_with_logits`] with options.
@@ -203,7 +203,7 @@ pub fn binary_cross_entropy_with_logits(input: &Tensor, target: &Tensor) -> Tens
 /// use torchrs::{Tensor, nn::functional as F};
 /// let (x, target) = (Tensor::from([0f64, 0.]), Tensor::from([1f64, 0.]));
 /// let options = F::BCEWithLogitsOptions { weight: Some(Tensor::from([2f64, 0.])), ..Default::default() };
-/// let loss = F::binary_cross_entropy_with_logits_with(&x, &target, &options);
+/// let loss = F::binary_cross_entropy_with_logits_with(&x, &target, options);
 /// assert!((loss.item() - 2f64.ln()).abs() < 1e-9);
 /// ```
 ///
@@ -213,11 +213,12 @@ pub fn binary_cross_entropy_with_logits(input: &Tensor, target: &Tensor) -> Tens
 pub fn binary_cross_entropy_with_logits_with(
     input: &Tensor,
     target: &Tensor,
-    options: &BCEWithLogitsOptions,
+    options: BCEWithLogitsOptions,
 ) -> Tensor {
     cast_op!("binary_cross_entropy_with_logits", [x = input, t = target] => {
         binary_cross_entropy_with_logits_with(&x, &t, options)
     });
+    let options = &options;
     let op = "binary_cross_entropy_with_logits";
     check_equal(op, input, target);
     let losses = match &options.pos_weight {
@@ -454,10 +455,10 @@ methods! {
     /// use torchrs::{Tensor, nn::functional as F, ops::{CrossEntropyOptions, Reduction}};
     /// let options = CrossEntropyOptions { reduction: Reduction::Sum, ..Default::default() };
     /// let (scores, classes) = (Tensor::from([[0f64, 0.], [1., 1.]]), Tensor::from([0i64, 1]));
-    /// let loss = F::cross_entropy_with(&scores, &classes, &options);
+    /// let loss = F::cross_entropy_with(&scores, &classes, options);
     /// assert!((loss.item() - 2.0 * 2f64.ln()).abs() < 1e-9);
     /// ```
-    cross_entropy_with(x, target: &Tensor, options: &CrossEntropyOptions);
+    cross_entropy_with(x, target: &Tensor, options: CrossEntropyOptions);
     /// See [`Tensor::nll_loss`].
     ///
     /// ```
@@ -472,7 +473,7 @@ methods! {
     /// use torchrs::{Tensor, nn::functional as F, ops::NLLLossOptions};
     /// let log_probs = Tensor::from([[-1f32, -2.], [-3., -4.]]);
     /// let options = NLLLossOptions { ignore_index: 0, ..Default::default() };
-    /// assert_eq!(F::nll_loss_with(&log_probs, &Tensor::from([0i64, 1]), &options).item(), 4.0);
+    /// assert_eq!(F::nll_loss_with(&log_probs, &Tensor::from([0i64, 1]), options).item(), 4.0);
     /// ```
-    nll_loss_with(x, target: &Tensor, options: &NLLLossOptions);
+    nll_loss_with(x, target: &Tensor, options: NLLLossOptions);
 }

@@ -224,7 +224,7 @@ fn same_dim(op: &str, inputs: &[&Tensor]) {
 /// use torchrs::{Tensor, nn::functional::{MultiMarginOptions, multi_margin_loss}};
 /// let options = MultiMarginOptions { p: 2, margin: 2.0, ..Default::default() };
 /// let (scores, class) = (Tensor::from([[0f32, 0.]]), Tensor::from([0i64]));
-/// assert_eq!(multi_margin_loss(&scores, &class, &options).item(), 2.0);
+/// assert_eq!(multi_margin_loss(&scores, &class, options).item(), 2.0);
 /// ```
 #[derive(Clone, Debug)]
 pub struct MultiMarginOptions {
@@ -251,14 +251,15 @@ impl Default for MultiMarginOptions {
 /// use torchrs::{Tensor, nn::functional as F};
 /// // (1 - 3 + 2.5) / 2
 /// let (scores, class) = (Tensor::from([[3f32, 2.5]]), Tensor::from([0i64]));
-/// assert_eq!(F::multi_margin_loss(&scores, &class, &Default::default()).item(), 0.25);
+/// assert_eq!(F::multi_margin_loss(&scores, &class, Default::default()).item(), 0.25);
 /// ```
 ///
 /// # Panics
 /// Throws when shapes or types do not fit, and for an exponent that is not 1 or 2.
 #[track_caller]
-pub fn multi_margin_loss(input: &Tensor, target: &Tensor, options: &MultiMarginOptions) -> Tensor {
+pub fn multi_margin_loss(input: &Tensor, target: &Tensor, options: MultiMarginOptions) -> Tensor {
     cast_op!("multi_margin_loss", [x = input] => multi_margin_loss(&x, target, options));
+    let options = &options;
     let op = "multi_margin_loss";
     if !matches!(options.p, 1 | 2) {
         throw(Error::argument(op, "p", format!("{}; must be 1 or 2", options.p)));

@@ -26,7 +26,7 @@ use crate::ops::windows::taps::Windows;
 /// use torchrs::Tensor;
 /// use torchrs::ops::{InterpolateMode, InterpolateOptions};
 /// let x = Tensor::from([[[1f32, 3.]]]);
-/// let of = |mode| x.interpolate(&InterpolateOptions::size(4, mode)).to_vec::<f32>();
+/// let of = |mode| x.interpolate(InterpolateOptions::size(4, mode)).to_vec::<f32>();
 /// assert_eq!(of(InterpolateMode::Nearest), [1.0, 1.0, 3.0, 3.0]);
 /// assert_eq!(of(InterpolateMode::Linear), [1.0, 1.5, 2.5, 3.0]);
 /// ```
@@ -55,7 +55,7 @@ pub enum InterpolateMode {
 /// use torchrs::{Dtype, Tensor};
 /// use torchrs::ops::{InterpolateMode, InterpolateOptions, OneOrEach};
 /// let x = Tensor::zeros([1, 1, 2, 2], Dtype::F32);
-/// let of = |size| x.interpolate(&InterpolateOptions::size(size, InterpolateMode::Nearest));
+/// let of = |size| x.interpolate(InterpolateOptions::size(size, InterpolateMode::Nearest));
 /// assert_eq!(of(OneOrEach::All(3)).shape(), &[1, 1, 3, 3]);
 /// assert_eq!(of(OneOrEach::Each(vec![3, 4])).shape(), &[1, 1, 3, 4]);
 /// ```
@@ -124,7 +124,7 @@ impl From<f64> for OneOrEach<f64> {
 ///     align_corners: Some(true),
 ///     ..InterpolateOptions::size(3, InterpolateMode::Linear)
 /// };
-/// assert_eq!(Tensor::from([[[1f32, 3.]]]).interpolate(&options).to_vec::<f32>(), [1.0, 2.0, 3.0]);
+/// assert_eq!(Tensor::from([[[1f32, 3.]]]).interpolate(options).to_vec::<f32>(), [1.0, 2.0, 3.0]);
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct InterpolateOptions {
@@ -149,7 +149,7 @@ impl InterpolateOptions {
     /// use torchrs::Tensor;
     /// use torchrs::ops::{InterpolateMode, InterpolateOptions};
     /// let options = InterpolateOptions::size([1, 4], InterpolateMode::Nearest);
-    /// let y = Tensor::from([[[[1f32, 3.]]]]).interpolate(&options);
+    /// let y = Tensor::from([[[[1f32, 3.]]]]).interpolate(options);
     /// assert_eq!(y.to_vec::<f32>(), [1.0, 1.0, 3.0, 3.0]);
     /// ```
     pub fn size(size: impl Into<OneOrEach<usize>>, mode: InterpolateMode) -> Self {
@@ -169,7 +169,7 @@ impl InterpolateOptions {
     /// use torchrs::Tensor;
     /// use torchrs::ops::{InterpolateMode, InterpolateOptions};
     /// let options = InterpolateOptions::scale(2.0, InterpolateMode::Nearest);
-    /// let y = Tensor::from([[[1f32, 3.]]]).interpolate(&options);
+    /// let y = Tensor::from([[[1f32, 3.]]]).interpolate(options);
     /// assert_eq!(y.to_vec::<f32>(), [1.0, 1.0, 3.0, 3.0]);
     /// ```
     pub fn scale(factor: impl Into<OneOrEach<f64>>, mode: InterpolateMode) -> Self {
@@ -281,12 +281,13 @@ impl Tensor {
     /// ```
     /// use torchrs::{Tensor, ops::{InterpolateMode, InterpolateOptions}};
     /// let x = Tensor::from([[[1f32, 3.]]]);
-    /// let y = x.interpolate(&InterpolateOptions::size([4], InterpolateMode::Linear));
+    /// let y = x.interpolate(InterpolateOptions::size([4], InterpolateMode::Linear));
     /// assert_eq!(y.to_vec::<f32>(), [1., 1.5, 2.5, 3.]);
     /// ```
     #[track_caller]
-    pub fn interpolate(&self, options: &InterpolateOptions) -> Tensor {
+    pub fn interpolate(&self, options: InterpolateOptions) -> Tensor {
         cast_op!("interpolate", [x = self] => x.interpolate(options));
+        let options = &options;
         use InterpolateMode::*;
         let axes = axes(self, options);
         let n = axes.len();
@@ -388,7 +389,7 @@ fn axes(x: &Tensor, options: &InterpolateOptions) -> Vec<Axis> {
 pub(in crate::ops) fn samples() -> Vec<OpSample> {
     use InterpolateMode::*;
     let sample = |name: &str, shape: &[usize], options: InterpolateOptions| {
-        let call = move |x: &[Tensor]| x[0].interpolate(&options);
+        let call = move |x: &[Tensor]| x[0].interpolate(options.clone());
         OpSample::new(format!("interpolate({name})"), [values(shape, 1)], call).slack(2.0)
     };
     let plane = [2, 2, 4, 5];

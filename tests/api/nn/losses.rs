@@ -69,7 +69,7 @@ fn gradients_of_losses_are_those_of_pytorch() {
             HUBER_GRAD.map(|g| -g),
         ),
         (
-            Box::new(|x, t| F::binary_cross_entropy_with_logits_with(x, t, &options)),
+            Box::new(|x, t| F::binary_cross_entropy_with_logits_with(x, t, options.clone())),
             BCE_GRAD,
             BCE_TARGET_GRAD,
         ),

@@ -260,7 +260,7 @@ fn raises(_: ()) -> Result<()> {
     let mut model = Sequential::new().append(Linear::new(8, 8)).append(Linear::new(8, 8));
     model.to_device(gpu());
     let options = DDPOptions { first_bucket_mb: 1e-6, bucket_cap_mb: 1e-6, ..Default::default() };
-    let model = DistributedDataParallel::with_options(model, &group, &options)?;
+    let model = DistributedDataParallel::with_options(model, &group, options)?;
     let loss = model.forward(&Tensor::ones([2, 8], (Dtype::F32, gpu()))).sum();
     group.barrier()?;
     if group.rank() == 1 {
@@ -290,7 +290,7 @@ fn learns(group: &ProcessGroup, device: Device) -> Result<Vec<Tensor>> {
         Sequential::new().append(Linear::new(12, 32)).append(ReLU).append(Linear::new(32, 5));
     model.to_device(device);
     let options = DDPOptions { first_bucket_mb: 5e-4, bucket_cap_mb: 1e-3, ..Default::default() };
-    let model = DistributedDataParallel::with_options(model, group, &options)?;
+    let model = DistributedDataParallel::with_options(model, group, options)?;
     let mut optimizer =
         AdamW::new(model.parameters(), AdamWOptions { lr: 1e-2, ..Default::default() });
     torchrs::manual_seed(99);

@@ -15,7 +15,7 @@ fn trains(group: &ProcessGroup, by_graph: bool, hook: bool) -> Result<Vec<Tensor
         Sequential::new().append(Linear::new(6, 32)).append(ReLU).append(Linear::new(32, 3));
     model.to_device(gpu());
     let options = DDPOptions { first_bucket_mb: 1e-4, bucket_cap_mb: 1e-4, ..Default::default() };
-    let model = DistributedDataParallel::with_options(model, group, &options)?;
+    let model = DistributedDataParallel::with_options(model, group, options)?;
     if hook {
         model.register_comm_hook(comm_hooks::bf16_compress)?;
     }

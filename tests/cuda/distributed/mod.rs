@@ -353,7 +353,7 @@ fn trains(_: ()) -> Result<()> {
         if group.rank() == 1 {
             torchrs::no_grad(|| model.weight.fill_(77.0));
         }
-        let model = DistributedDataParallel::with_options(model, &group, &options)?;
+        let model = DistributedDataParallel::with_options(model, &group, options.clone())?;
         for step in 0..3 {
             let x = Tensor::full([len], rank + 1.0, (Dtype::F32, device));
             let y = model.forward(&x);

@@ -52,7 +52,7 @@ simulated! {
                             let weight = weighted.then(|| (numbers(&[classes], dtype).abs() + 0.5).to_device(device));
                             let options = CrossEntropyOptions { weight, reduction, label_smoothing, ..Default::default() };
                             let target = target.to_device(device);
-                            with_gradients(&[x.to_device(device)], |x| x[0].cross_entropy_with(&target, &options))
+                            with_gradients(&[x.to_device(device)], |x| x[0].cross_entropy_with(&target, options.clone()))
                         });
                     }
                 }
@@ -78,7 +78,7 @@ simulated! {
                 let options = CrossEntropyOptions { weight, reduction, label_smoothing, ..Default::default() };
                 let target = Tensor::from([1i64, -100, 5]).to_device(device);
                 let x = numbers(&[3, 6], Dtype::F64).to_device(device).requires_grad_(true);
-                let loss = x.cross_entropy_with(&target, &options).sum();
+                let loss = x.cross_entropy_with(&target, options.clone()).sum();
                 let first = torchrs::autograd::grad(&[&loss], &[&x], &[None], torchrs::autograd::GraphMode::Create)[0].clone().unwrap();
                 let second = torchrs::autograd::grad(&[&first.square().sum()], &[&x], &[None], torchrs::autograd::GraphMode::Free);
                 vec![first.detach(), second[0].clone().unwrap()]
@@ -95,7 +95,7 @@ simulated! {
                         let options = NLLLossOptions { weight, reduction, ignore_index: 3 };
                         let target = Tensor::from([3i64, 4, 0, 3, 1]).to_device(device);
                         let x = numbers(&[5, 5], dtype).to_device(device);
-                        with_gradients(&[x], |x| x[0].log_softmax(1).nll_loss_with(&target, &options))
+                        with_gradients(&[x], |x| x[0].log_softmax(1).nll_loss_with(&target, options.clone()))
                     });
                 }
             }

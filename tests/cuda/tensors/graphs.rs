@@ -184,7 +184,7 @@ simulated! {
         let options = InterpolateOptions::size([9, 5], InterpolateMode::Bicubic);
         let x = Tensor::randn([1, 2, 6, 7], (Dtype::F32, GPU)).requires_grad_(true);
         let step = || {
-            let y = x.interpolate(&options);
+            let y = x.interpolate(options.clone());
             let dx = torchrs::autograd::grad(&[&y.square().sum()], &[&x], &[None], torchrs::autograd::GraphMode::Free);
             Ok((y.detach(), dx[0].clone().unwrap()))
         };

@@ -84,7 +84,7 @@ simulated! {
     fn interpolation_and_mirrors() {
         for (dtype, tolerance) in FLOATS.into_iter().zip(TOLERANCES) {
             agree(&[numbers(&[2, 3, 5, 6], 1, dtype)], tolerance, |x| {
-                let to = |mode| x[0].interpolate(&InterpolateOptions::size([7, 4], mode));
+                let to = |mode| x[0].interpolate(InterpolateOptions::size([7, 4], mode));
                 vec![
                     to(InterpolateMode::Nearest),
                     to(InterpolateMode::Bilinear),

@@ -51,7 +51,7 @@ fn options() -> DDPOptions {
 }
 
 fn wrap(group: &ProcessGroup, device: Device) -> Result<DistributedDataParallel<Given>> {
-    DistributedDataParallel::with_options(Given::new(device), group, &options())
+    DistributedDataParallel::with_options(Given::new(device), group, options())
 }
 
 /// A rank's gradients: eighths, so that means are exact in bf16 too.
@@ -254,7 +254,7 @@ pub fn keeps_the_order_of_collectives(group: &ProcessGroup, device: Device) -> R
         .append(Linear::new(16, 4));
     let mut model = SyncBatchNorm::convert_sync_batchnorm(model, Some(group));
     model.to_device(device);
-    let model = DistributedDataParallel::with_options(model, group, &options())?;
+    let model = DistributedDataParallel::with_options(model, group, options())?;
     model.register_comm_hook(power(2, PowerSgdOptions::default()))?;
     let mut optimizer = SGD::new(model.parameters(), SGDOptions { lr: 0.05, ..Default::default() });
     torchrs::manual_seed(100 + group.rank() as u64);

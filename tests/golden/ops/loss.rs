@@ -55,7 +55,7 @@ fn classes(t: &mut Table) {
             reduction: reduction(c)?,
             label_smoothing: c.float(usize::MAX, "label_smoothing", 0.0)?,
         };
-        Ok(F::cross_entropy_with(x, target, &options))
+        Ok(F::cross_entropy_with(x, target, options.clone()))
     });
     t.op("nn.functional.nll_loss", |c| {
         let (x, target) = pair(c)?;
@@ -64,7 +64,7 @@ fn classes(t: &mut Table) {
             ignore_index: c.int(usize::MAX, "ignore_index", -100)?,
             reduction: reduction(c)?,
         };
-        Ok(F::nll_loss_with(x, target, &options))
+        Ok(F::nll_loss_with(x, target, options.clone()))
     });
 }
 
@@ -93,7 +93,7 @@ fn elements(t: &mut Table) {
             pos_weight: c.maybe_tensor(usize::MAX, "pos_weight")?.cloned(),
             reduction: reduction(c)?,
         };
-        Ok(F::binary_cross_entropy_with_logits_with(x, target, &options))
+        Ok(F::binary_cross_entropy_with_logits_with(x, target, options.clone()))
     });
     t.op("nn.functional.mse_loss", |c| {
         let (x, target) = pair(c)?;
@@ -183,7 +183,7 @@ fn margins(t: &mut Table) {
             weight: c.maybe_tensor(usize::MAX, "weight")?.cloned(),
             reduction: reduction(c)?,
         };
-        Ok(F::multi_margin_loss(x, target, &options))
+        Ok(F::multi_margin_loss(x, target, options.clone()))
     });
     t.op("nn.functional.multilabel_margin_loss", |c| {
         let (x, target) = pair(c)?;

@@ -43,17 +43,17 @@ pub fn fill(t: &mut Table) {
             antialias: c.flag(6, "antialias", false)?,
             ..resize(c, 1, mode)?
         };
-        Ok(c.tensor(0, "input")?.interpolate(&options))
+        Ok(c.tensor(0, "input")?.interpolate(options.clone()))
     });
     t.op("nn.functional.upsample_nearest", |c| {
-        Ok(c.tensor(0, "input")?.interpolate(&resize(c, 1, InterpolateMode::Nearest)?))
+        Ok(c.tensor(0, "input")?.interpolate(resize(c, 1, InterpolateMode::Nearest)?))
     });
     t.op("nn.functional.upsample_bilinear", |c| {
         let options = InterpolateOptions {
             align_corners: Some(true),
             ..resize(c, 1, InterpolateMode::Bilinear)?
         };
-        Ok(c.tensor(0, "input")?.interpolate(&options))
+        Ok(c.tensor(0, "input")?.interpolate(options.clone()))
     });
     t.op("nn.functional.pixel_shuffle", |c| {
         Ok(c.tensor(0, "input")?.pixel_shuffle(c.count(1, "upscale_factor", 1)?))

@@ -394,7 +394,7 @@ proptest! {
             reduction: if mean { Reduction::Mean } else { Reduction::Sum },
             ..Default::default()
         };
-        let loss = x.cross_entropy_with(&target, &options);
+        let loss = x.cross_entropy_with(&target, options.clone());
         let (mut total, mut counted, mut dx) = (0.0, 0.0, vec![0.0; xv.len()]);
         for (row, places) in groups(&shape, &[1]).iter().enumerate() {
             let Ok(class) = usize::try_from(targets[row]) else { continue };

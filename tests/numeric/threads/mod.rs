@@ -345,7 +345,7 @@ fn convolutions() -> Vec<Case> {
             Box::new(|| {
                 let size = OneOrEach::Each(vec![67, 71]);
                 let options = InterpolateOptions::size(size, InterpolateMode::Bilinear);
-                both([&[5, 13, 33, 31]], |[x]| x.interpolate(&options))
+                both([&[5, 13, 33, 31]], |[x]| x.interpolate(options.clone()))
             }),
         ),
         (

@@ -49,7 +49,7 @@ fn pools_and_sizes() -> Vec<Case> {
             Box::new(|| {
                 let size = OneOrEach::Each(vec![67, 71]);
                 let options = InterpolateOptions::size(size, InterpolateMode::Bicubic);
-                both([&[5, 13, 33, 31]], |[x]| x.interpolate(&options))
+                both([&[5, 13, 33, 31]], |[x]| x.interpolate(options.clone()))
             }),
         ),
     ]

@@ -148,7 +148,7 @@ impl<M: Module> DistributedDataParallel<M> {
     /// where no parameter requires a gradient, or a bucket's size is no number.
     #[track_caller]
     pub fn new(module: M, group: &ProcessGroup) -> Result<Self> {
-        Self::with_options(module, group, &DDPOptions::default())
+        Self::with_options(module, group, DDPOptions::default())
     }
 
     /// Wraps `module`: verifies that all ranks have the same parameters and buffers, gives all of
@@ -160,7 +160,7 @@ impl<M: Module> DistributedDataParallel<M> {
     /// # fn main() -> torchrs::Result<()> {
     /// # two_ranks(|group| {
     /// let options = DDPOptions { bucket_cap_mb: 1.0, ..Default::default() };
-    /// let model = DistributedDataParallel::with_options(nn::Linear::new(1, 1), &group, &options)?;
+    /// let model = DistributedDataParallel::with_options(nn::Linear::new(1, 1), &group, options)?;
     /// model.forward(&Tensor::from([[group.rank() as f32 + 1.0]])).sum().backward();
     /// assert_eq!(model.weight.grad().unwrap().item(), 1.5);
     /// # Ok(())
@@ -171,8 +171,8 @@ impl<M: Module> DistributedDataParallel<M> {
     /// # Errors
     /// As [`new`](Self::new).
     #[track_caller]
-    pub fn with_options(module: M, group: &ProcessGroup, options: &DDPOptions) -> Result<Self> {
-        Origin::here().over(|| Self::wrap(module, group, options))
+    pub fn with_options(module: M, group: &ProcessGroup, options: DDPOptions) -> Result<Self> {
+        Origin::here().over(|| Self::wrap(module, group, &options))
     }
 
     fn wrap(module: M, group: &ProcessGroup, options: &DDPOptions) -> Result<Self> {

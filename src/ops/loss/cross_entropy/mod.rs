@@ -39,7 +39,7 @@ use kernel::{Rows, backward_rows, forward_rows};
 /// use torchrs::ops::{NLLLossOptions, Reduction};
 /// let x = Tensor::from([[-1f64, -2.], [-3., -4.]]);
 /// let loss = |reduction| {
-///     x.nll_loss_with(&Tensor::from([1i64, 0]), &NLLLossOptions { reduction, ..Default::default() })
+///     x.nll_loss_with(&Tensor::from([1i64, 0]), NLLLossOptions { reduction, ..Default::default() })
 /// };
 /// assert_eq!(loss(Reduction::None).to_vec::<f64>(), [2.0, 3.0]);
 /// assert_eq!((loss(Reduction::Mean).item(), loss(Reduction::Sum).item()), (2.5, 5.0));
@@ -63,7 +63,7 @@ pub enum Reduction {
 /// use torchrs::ops::CrossEntropyOptions;
 /// let x = Tensor::from([[0f64, 0.], [0., 9.]]);
 /// let options = CrossEntropyOptions { ignore_index: 1, label_smoothing: 0.5, ..Default::default() };
-/// assert!((x.cross_entropy_with(&Tensor::from([0i64, 1]), &options).item() - 2f64.ln()).abs() < 1e-6);
+/// assert!((x.cross_entropy_with(&Tensor::from([0i64, 1]), options).item() - 2f64.ln()).abs() < 1e-6);
 /// ```
 #[derive(Clone, Debug)]
 pub struct CrossEntropyOptions {
@@ -239,7 +239,7 @@ impl Tensor {
     /// Throws when shapes or types do not fit, and for a class that is out of range, naming it.
     #[track_caller]
     pub fn cross_entropy(&self, target: &Tensor) -> Tensor {
-        self.cross_entropy_with(target, &CrossEntropyOptions::default())
+        self.cross_entropy_with(target, CrossEntropyOptions::default())
     }
 
     /// [`cross_entropy`](Self::cross_entropy) with options.
@@ -250,15 +250,16 @@ impl Tensor {
     /// let x = Tensor::zeros([2, 2], Dtype::F64);
     /// let weight = Some(Tensor::from([3f64, 1.]));
     /// let options = CrossEntropyOptions { weight, reduction: Reduction::Sum, ..Default::default() };
-    /// let loss = x.cross_entropy_with(&Tensor::from([0i64, 1]), &options);
+    /// let loss = x.cross_entropy_with(&Tensor::from([0i64, 1]), options);
     /// assert!((loss.item() - 4.0 * 2f64.ln()).abs() < 1e-6);
     /// ```
     ///
     /// # Panics
     /// As `cross_entropy`; also for weights of another shape and a smoothing outside 0..=1.
     #[track_caller]
-    pub fn cross_entropy_with(&self, target: &Tensor, options: &CrossEntropyOptions) -> Tensor {
+    pub fn cross_entropy_with(&self, target: &Tensor, options: CrossEntropyOptions) -> Tensor {
         cast_op!("cross_entropy", [x = self, t = target] => x.cross_entropy_with(&t, options));
+        let options = &options;
         crate::tensor::dtype::assert_real("cross_entropy", target.dtype());
         let smoothing = options.label_smoothing;
         if !(0.0..=1.0).contains(&smoothing) {
@@ -467,7 +468,7 @@ pub(in crate::ops) fn samples() -> Vec<OpSample> {
         OpSample::new(name, x(), move |x| {
             x[0].cross_entropy_with(
                 &Tensor::from([1i64, -100, 0, 3]).to_device(x[0].device()),
-                &CrossEntropyOptions {
+                CrossEntropyOptions {
                     weight: Some(weight.to_dtype(x[0].dtype()).to_device(x[0].device())),
                     reduction,
                     label_smoothing: smoothing,
@@ -500,12 +501,15 @@ pub(in crate::ops) fn samples() -> Vec<OpSample> {
             [values([2, 3], 1), positive([2, 3], 4)],
             |x| {
                 let options = CrossEntropyOptions { label_smoothing: 0.3, ..Default::default() };
-                x[0].cross_entropy_with(&x[1], &options)
+                x[0].cross_entropy_with(&x[1], options.clone())
             },
         ),
         OpSample::new("cross_entropy, all ignored", x(), |x| {
             let options = CrossEntropyOptions { reduction: Reduction::Sum, ..Default::default() };
-            x[0].cross_entropy_with(&Tensor::from([-100i64; 4]).to_device(x[0].device()), &options)
+            x[0].cross_entropy_with(
+                &Tensor::from([-100i64; 4]).to_device(x[0].device()),
+                options.clone(),
+            )
         })
         .order(Order::First),
     ];

@@ -22,7 +22,7 @@ use crate::tensor::{Element, dispatch};
 /// use torchrs::ops::NLLLossOptions;
 /// let x = Tensor::from([[-1f64, -2.], [-3., -4.]]);
 /// let options = NLLLossOptions { weight: Some(Tensor::from([1f64, 3.])), ..Default::default() };
-/// assert_eq!(x.nll_loss_with(&Tensor::from([1i64, 0]), &options).item(), 2.25);
+/// assert_eq!(x.nll_loss_with(&Tensor::from([1i64, 0]), options).item(), 2.25);
 /// ```
 #[derive(Clone, Debug)]
 pub struct NLLLossOptions {
@@ -54,7 +54,7 @@ impl Tensor {
     /// Throws when shapes or types do not fit, and for a class that is out of range, naming it.
     #[track_caller]
     pub fn nll_loss(&self, target: &Tensor) -> Tensor {
-        self.nll_loss_with(target, &NLLLossOptions::default())
+        self.nll_loss_with(target, NLLLossOptions::default())
     }
 
     /// [`nll_loss`](Self::nll_loss) with options.
@@ -64,14 +64,15 @@ impl Tensor {
     /// use torchrs::ops::{NLLLossOptions, Reduction};
     /// let x = Tensor::from([[-1f64, -2.], [-3., -4.]]);
     /// let options = NLLLossOptions { ignore_index: 0, reduction: Reduction::Sum, ..Default::default() };
-    /// assert_eq!(x.nll_loss_with(&Tensor::from([1i64, 0]), &options).item(), 2.0);
+    /// assert_eq!(x.nll_loss_with(&Tensor::from([1i64, 0]), options).item(), 2.0);
     /// ```
     ///
     /// # Panics
     /// As `nll_loss`, and for weights of another shape.
     #[track_caller]
-    pub fn nll_loss_with(&self, target: &Tensor, options: &NLLLossOptions) -> Tensor {
+    pub fn nll_loss_with(&self, target: &Tensor, options: NLLLossOptions) -> Tensor {
         cast_op!("nll_loss", [x = self] => x.nll_loss_with(target, options));
+        let options = &options;
         let weight = options.weight.as_ref();
         let batch = Batch::new("nll_loss", self, target, weight, options.ignore_index);
         let factors = batch.factors();
@@ -182,13 +183,16 @@ pub(super) fn samples() -> Vec<OpSample> {
                 ignore_index: 3,
                 ..Default::default()
             };
-            x[0].nll_loss_with(&Tensor::from([3i64, 4, 0, 3]).to_device(x[0].device()), &options)
+            x[0].nll_loss_with(
+                &Tensor::from([3i64, 4, 0, 3]).to_device(x[0].device()),
+                options.clone(),
+            )
         }),
         OpSample::new("nll_loss [N, C, d], none", [values([2, 3, 2], 2)], |x| {
             let options = NLLLossOptions { reduction: Reduction::None, ..Default::default() };
             x[0].nll_loss_with(
                 &Tensor::from([[0i64, 1], [2, 2]]).to_device(x[0].device()),
-                &options,
+                options.clone(),
             )
         }),
     ]
