@@ -8,19 +8,14 @@
 //!
 //! | module | what it is for |
 //! | --- | --- |
-//! | [`library`] | where CUDA's libraries are, and what to install |
 //! | [`device`] | how many, their figures, the current one of a thread |
 //! | [`stream`], [`event`] | order of work |
-//! | [`allocator`] | the policy of the caching allocator, over any source of memory |
-//! | [`memory`] | device memory by that policy; statistics |
-//! | [`pinned`] | host memory that devices read and write directly |
-//! | [`copy`], [`fill`] | copies and fills |
-//! | [`module`], [`launch`] | kernels: compiled at first use, cached, started |
-//! | [`cublaslt`] | matrix products, where cuBLASLt is there |
-//! | [`pointwise`] | formulas over tensors' elements |
+//! | [`memory`] | the caching allocator of device memory; statistics |
+//! | [`kernel`] | kernels of a program's own on tensors' memory |
 //! | [`graph`] | capture and replay of a stream's work |
-//! | [`ipc`], [`peer`] | memory of other processes and other devices |
-//! | `nccl` | communicators, for [`distributed`](crate::distributed) |
+//!
+//! The other modules are the library's machinery. They are public for its own tests and examples,
+//! stand in no documentation, and may change in any version.
 //!
 //! With `TORCHRS_SIMULATE_GPUS=N` all of it runs on N simulated devices.
 //!
@@ -32,11 +27,15 @@
 //! # Ok::<(), torchrs::Error>(())
 //! ```
 
+#[doc(hidden)]
 pub mod allocator;
 mod bounded;
 mod code;
+#[doc(hidden)]
 pub mod copy;
+#[doc(hidden)]
 pub mod cublaslt;
+#[doc(hidden)]
 pub mod cudnn;
 pub mod device;
 mod disk_cache;
@@ -44,25 +43,34 @@ mod driver;
 mod dynamic;
 pub mod event;
 pub(crate) mod family;
+#[doc(hidden)]
 pub mod fill;
 mod fingerprint;
 pub(crate) mod fold;
 pub mod graph;
 mod host_cache;
 pub(crate) mod in_flight;
+#[doc(hidden)]
 pub mod ipc;
+pub mod kernel;
+#[doc(hidden)]
 pub mod launch;
+#[doc(hidden)]
 pub mod library;
 pub(crate) mod lost;
 pub mod memory;
+#[doc(hidden)]
 pub mod module;
 pub(crate) mod nccl;
 mod needs;
 mod nvrtc;
 mod once;
+#[doc(hidden)]
 pub mod peer;
+#[doc(hidden)]
 pub mod pinned;
 mod places;
+#[doc(hidden)]
 pub mod pointwise;
 mod quick_hash;
 pub(crate) mod refusal;

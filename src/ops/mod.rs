@@ -7,6 +7,10 @@
 //! ```
 
 mod attention;
+mod avg_pool;
+mod batch_norm;
+mod cat;
+#[doc(hidden)]
 pub mod catalogue;
 #[cfg(test)]
 mod checks;

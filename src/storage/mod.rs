@@ -17,6 +17,7 @@
 
 mod arena;
 mod device;
+#[doc(hidden)]
 pub mod host;
 mod opened;
 pub(crate) mod race;

@@ -14,6 +14,7 @@ mod access;
 mod creation;
 mod data;
 pub(crate) mod dtype;
+#[doc(hidden)]
 pub mod layout;
 mod print;
 mod promotion;

@@ -43,6 +43,7 @@ mod macros;
 mod operands;
 mod operators;
 mod out;
+#[doc(hidden)]
 pub mod row;
 mod slopes;
 mod special;
