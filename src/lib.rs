@@ -14,6 +14,23 @@
 //! }
 //! assert!((model.forward(&x).mean().item() - 2.0).abs() < 1e-3);
 //! ```
+//!
+//! # How things are configured
+//! Ops, losses, optimizers, recurrent and attention layers take an options struct by value:
+//! `XOptions { .., ..Default::default() }`. One or two options stand in the call itself. Layers made
+//! of required sizes are refined by methods: `nn::Conv2d::new(3, 8, 3).padding(1)`. Builders stand
+//! where building can fail ([`data::DataLoader`], [`multiprocessing::Process`]).
+//!
+//! A reduction over all elements has the plain name (`sum`, `var`), the form along dimensions ends in
+//! `_dim`. Ops that PyTorch has in one form only keep its name (`amax`, `logsumexp`). Arguments come
+//! in PyTorch's order, `keepdim` behind the dimensions.
+//!
+//! # What can grow
+//! Options structs get fields. Their fields are public and the struct is not fenced, so that
+//! `..Default::default()` works: write it, also where every field of today is named. Enums that can
+//! get variants are `#[non_exhaustive]`. Types are spelled as in PyTorch, and so are their options:
+//! `BCEWithLogitsLoss`, `BCEWithLogitsOptions`. Modules that this documentation hides are machinery
+//! and may change in any version.
 
 // The name by which `#[derive(Module)]` finds this crate, here too.
 extern crate self as torchrs;
