@@ -185,6 +185,9 @@ fn trajectory(case: &Case) -> Result<(), Stop> {
             None => return Err(Stop::Wrong(format!("no state {entry}"))),
             Some(StateValue::Tensor(t)) => numbers(entry, t, &want, tol)?,
             Some(StateValue::Number(n)) => numbers(entry, &Tensor::scalar(*n), &want, tol)?,
+            Some(_) => {
+                return Err(Stop::Wrong(format!("{entry} is a kind of state without a check")));
+            }
         }
     }
     Ok(())
