@@ -6,13 +6,13 @@
 
 use std::f64::consts::{LN_2, LOG2_E};
 
-use super::float::simd_fn;
-use super::fold::in_pairs;
-use super::micro::{Tile, multiply};
-use super::pack::{pack, packed_len};
-use super::parts::with_scratch;
-use super::row::{N, add_lanes, larger};
-use super::tiled::Tiled;
+use crate::cpu::folds::fold::in_pairs;
+use crate::cpu::folds::row::{N, add_lanes, larger};
+use crate::cpu::numbers::float::simd_fn;
+use crate::cpu::products::micro::{Tile, multiply};
+use crate::cpu::products::pack::{pack, packed_len};
+use crate::cpu::products::tiled::Tiled;
+use crate::cpu::threads::parts::with_scratch;
 
 /// Queries of a block: whole register tiles of 6 and of 8 rows.
 const QUERIES: usize = 48;
@@ -78,7 +78,7 @@ impl Attention {
         out: &mut [T],
         logsum: &mut [T],
     ) {
-        let tile = T::tile(super::isa::current());
+        let tile = T::tile(crate::cpu::arch::isa::current());
         let (s, e, w) = (self.keys, self.depth, self.width);
         let factor = T::of(self.scale * LOG2_E);
         let (keys_len, values_len) = (packed_len(tile, e, s), s * w.next_multiple_of(tile.columns));
@@ -155,7 +155,7 @@ impl Attention {
         dout: &[T],
         [dq, dk, dv]: [&mut [T]; 3],
     ) {
-        let tile = T::tile(super::isa::current());
+        let tile = T::tile(crate::cpu::arch::isa::current());
         let (s, e, w) = (self.keys, self.depth, self.width);
         let (scale, factor) = (T::of(self.scale), T::of(self.scale * LOG2_E));
         let (wide_e, wide_w) = (e.next_multiple_of(tile.columns), w.next_multiple_of(tile.columns));

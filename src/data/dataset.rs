@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::sample::Sample;
-use crate::cpu::philox::{PhiloxStream, philox4x32_10};
+use crate::cpu::numbers::philox::{PhiloxStream, philox4x32_10};
 use crate::error::{Error, Result};
 use crate::ops::random::{GeneratorState, fork_rng_at};
 

@@ -11,7 +11,7 @@
 
 use std::borrow::Cow;
 
-use crate::cpu::philox::PhiloxStream;
+use crate::cpu::numbers::philox::PhiloxStream;
 use crate::error::{Error, Result};
 
 /// An order over a dataset's indices (`torch.utils.data.Sampler`).

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::{Complex, Device, Dtype, Element, Scalar, Shape, Tensor, dispatch};
-use crate::cpu::streaming::zero;
+use crate::cpu::elementwise::streaming::zero;
 use crate::cuda;
 use crate::error::{Error, throw};
 

@@ -22,7 +22,7 @@ pub use qr::qr;
 pub use svd::{Vectors, svd};
 pub use triangular::solve_triangular;
 
-use super::float::simd_fn;
+use crate::cpu::numbers::float::simd_fn;
 
 simd_fn! {
     /// `sum_i x_i y_i`.

@@ -4,7 +4,7 @@
 //! `dout` is what reaches h as an output, `dh` (and `dc`) what reaches it from the step after; `dh` becomes
 //! what reaches the h before directly, `dc` what reaches the c before.
 
-use crate::cpu::float::{Float, simd_fn};
+use crate::cpu::numbers::float::{Float, simd_fn};
 
 #[inline(always)]
 fn sigmoid<T: Float, const FMA: bool>(x: T) -> T {

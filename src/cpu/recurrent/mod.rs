@@ -13,9 +13,9 @@
 mod cells;
 mod panels;
 
-use super::parts::Parts;
-use super::threads::parallel_for;
-use super::tiled::Tiled;
+use crate::cpu::products::tiled::Tiled;
+use crate::cpu::threads::parallel_for;
+use crate::cpu::threads::parts::Parts;
 pub use panels::{Panels, packed_len};
 
 /// What a recurrent layer does to its gates. With x and h for the two products (and their biases):

@@ -1,11 +1,11 @@
 //! A matrix that is packed once, to be the right operand of many products with few rows.
 
-use crate::cpu::isa;
-use crate::cpu::micro::{Product, Tile};
-use crate::cpu::pack::{self, pack};
-use crate::cpu::parts::Parts;
+use crate::cpu::arch::isa;
+use crate::cpu::products::micro::{Product, Tile};
+use crate::cpu::products::pack::{self, pack};
+use crate::cpu::products::tiled::Tiled;
 use crate::cpu::threads::parallel_for;
-use crate::cpu::tiled::Tiled;
+use crate::cpu::threads::parts::Parts;
 
 /// Rows of a panel that are taken at a time: they, and as much of the left operand, stay in the
 /// first-level cache.

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::cpu::philox::PhiloxStream;
+use crate::cpu::numbers::philox::PhiloxStream;
 use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;

@@ -6,9 +6,9 @@ use super::plan::Plan;
 use crate::Tensor;
 use crate::autograd::{Grads, no_grad};
 use crate::cpu::attention::Rows;
-use crate::cpu::parts::Parts;
+use crate::cpu::products::tiled::Tiled;
+use crate::cpu::threads::parts::Parts;
 use crate::cpu::threads::{get_num_threads, parallel_items};
-use crate::cpu::tiled::Tiled;
 use crate::ops::compute;
 use crate::tensor::{Shape, dispatch};
 

@@ -1,17 +1,20 @@
-//! y, dx and dw through the drivers of `cpu::conv`, `cpu::winograd` and `cpu::depthwise`.
+//! y, dx and dw through the drivers of `cpu::convolution::direct`, `cpu::convolution::winograd` and `cpu::convolution::depthwise`.
 use super::pointwise::Pointwise;
 use super::scratch::{field_of, minimal, scratch};
 use super::shape::Shape;
 use crate::Tensor;
 use crate::autograd::no_grad;
-use crate::cpu::conv::{Correlation, FilterSums, Sizes, Spread, Target};
-use crate::cpu::depthwise::{Planes, correlate_plane_filters, correlate_planes, spread_planes};
-use crate::cpu::field::{Field, Window};
-use crate::cpu::float::{single, single_mut};
-use crate::cpu::parts::Parts;
+use crate::cpu::arch::isa;
+use crate::cpu::convolution::depthwise::{
+    Planes, correlate_plane_filters, correlate_planes, spread_planes,
+};
+use crate::cpu::convolution::direct::{Correlation, FilterSums, Sizes, Spread, Target};
+use crate::cpu::convolution::field::{Field, Window};
+use crate::cpu::convolution::winograd::{Filters, Stride, Winograd};
+use crate::cpu::numbers::float::{single, single_mut};
+use crate::cpu::products::tiled::Tiled;
+use crate::cpu::threads::parts::Parts;
 use crate::cpu::threads::{GRAIN, parallel_for};
-use crate::cpu::tiled::Tiled;
-use crate::cpu::winograd::{Filters, Stride, Winograd};
 use crate::ops::products::matmul::cuda;
 use crate::ops::products::sums;
 use crate::ops::{compute, gpu};

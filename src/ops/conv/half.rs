@@ -6,8 +6,8 @@ use super::cpu::room_for_data;
 use super::scratch::minimal;
 use super::scratch::scratch;
 use super::shape::Shape;
-use crate::cpu::conv::{HalfCorrelation, HalfFilters, Sizes, Target};
-use crate::cpu::field::{Field, Window};
+use crate::cpu::convolution::direct::{HalfCorrelation, HalfFilters, Sizes, Target};
+use crate::cpu::convolution::field::{Field, Window};
 use crate::tensor::Dtype;
 use crate::{Tensor, autograd::no_grad};
 

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! Those j with the same remainder modulo the stride have the same taps, and for them dx is a plain
-//! correlation of dy with step 1: so the drivers of `cpu::conv` do all three without a scatter.
+//! correlation of dy with step 1: so the drivers of `cpu::convolution::direct` do all three without a scatter.
 //! 3x3 filters in f32 are mostly computed by minimal filtering, which rounds two to three times as much as
 //! a direct sum, up to twice as much at stride 2; where its result is not finite, the direct sum is taken.
 //! Under `create_graph` dx and dw are recorded as ops themselves, whose gradients are again these

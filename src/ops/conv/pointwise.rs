@@ -3,12 +3,12 @@
 //! images make one matrix: a few points would leave most of a register tile's work undone.
 
 use crate::Tensor;
-use crate::cpu::conv::{Sizes, Target};
-use crate::cpu::field::Window;
-use crate::cpu::gemm::{Gemm, Matrix};
-use crate::cpu::parts::{Parts, Shared};
+use crate::cpu::convolution::direct::{Sizes, Target};
+use crate::cpu::convolution::field::Window;
+use crate::cpu::products::gemm::{Gemm, Matrix};
+use crate::cpu::products::tiled::Tiled;
+use crate::cpu::threads::parts::{Parts, Shared};
 use crate::cpu::threads::{GRAIN, parallel_for};
-use crate::cpu::tiled::Tiled;
 use crate::tensor::Element;
 
 use super::scratch::scratch;

@@ -2,8 +2,8 @@
 
 use super::geometry::Geometry;
 use super::options::Conv2dOptions;
-use crate::cpu::conv::{Sizes, Target};
-use crate::cpu::field::Window;
+use crate::cpu::convolution::direct::{Sizes, Target};
+use crate::cpu::convolution::field::Window;
 
 /// All sizes of one convolution.
 #[derive(Clone, Copy, Debug)]

@@ -9,10 +9,12 @@ use smallvec::SmallVec;
 use super::scratch::field_of;
 use super::scratch::minimal;
 use super::scratch::scratch;
-use crate::cpu::conv::{Correlation, FilterSums, Sizes, Spread, Target, Work, run_together};
-use crate::cpu::field::{Field, Window, seen};
-use crate::cpu::tiled::Tiled;
-use crate::cpu::winograd::Winograd;
+use crate::cpu::convolution::direct::{
+    Correlation, FilterSums, Sizes, Spread, Target, Work, run_together,
+};
+use crate::cpu::convolution::field::{Field, Window, seen};
+use crate::cpu::convolution::winograd::Winograd;
+use crate::cpu::products::tiled::Tiled;
 use crate::tensor::{Dtype, Element};
 
 /// Elements of the planes that are prepared together; few in tests, so that there are several blocks.

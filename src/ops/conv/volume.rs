@@ -25,11 +25,11 @@ use super::shape::Shape;
 use super::stack::{Depth, Part, Stack};
 use crate::Tensor;
 use crate::autograd::no_grad;
-use crate::cpu::conv::{Sizes, Target};
-use crate::cpu::field::Window;
-use crate::cpu::parts::Parts;
+use crate::cpu::convolution::direct::{Sizes, Target};
+use crate::cpu::convolution::field::Window;
+use crate::cpu::products::tiled::Tiled;
 use crate::cpu::threads::parallel_for;
-use crate::cpu::tiled::Tiled;
+use crate::cpu::threads::parts::Parts;
 use crate::ops::{compute, gpu};
 use crate::tensor::{Element, dispatch};
 

@@ -26,7 +26,7 @@ use super::cuda;
 use super::direction::Direction;
 use crate::Tensor;
 use crate::autograd::{BackwardCtx, no_grad, record};
-use crate::cpu::fold::SharedMut;
+use crate::cpu::folds::fold::SharedMut;
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::ops::gpu;
 use crate::tensor::{Complex, Dtype, Element, Shape};

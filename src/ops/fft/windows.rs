@@ -4,7 +4,7 @@
 
 use std::f64::consts::{PI, TAU};
 
-use crate::cpu::math::special;
+use crate::cpu::numbers::math::special;
 use crate::error::{Error, throw};
 use crate::tensor::TensorOptions;
 use crate::{Dtype, Tensor};

@@ -11,13 +11,13 @@ use smallvec::smallvec;
 
 use super::cuda;
 use crate::autograd::{no_grad, record, record_inplace};
-use crate::cpu::cache::{LINE, are_far};
-use crate::cpu::fold::{Shared, SharedMut};
-use crate::cpu::prefetch::prefetch;
-use crate::cpu::streaming::{copy_line_streaming, finish, is_for_copies};
+use crate::cpu::arch::cache::{LINE, are_far};
+use crate::cpu::arch::prefetch::prefetch;
+use crate::cpu::arch::vectorize::{Kernel, vectorize};
+use crate::cpu::elementwise::streaming::{copy_line_streaming, finish, is_for_copies};
+use crate::cpu::folds::fold::{Shared, SharedMut};
+use crate::cpu::numbers::widen::Widen;
 use crate::cpu::threads::{GRAIN, parallel_for};
-use crate::cpu::vectorize::{Kernel, vectorize};
-use crate::cpu::widen::Widen;
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};

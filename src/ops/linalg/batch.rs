@@ -1,7 +1,7 @@
 //! What the factorisation of a batch gives, and how a loop of `cpu/linalg` is run on every matrix of one.
 
 use crate::autograd::no_grad;
-use crate::cpu::parts::Parts;
+use crate::cpu::threads::parts::Parts;
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::error::{Error, throw};
 use crate::{Dtype, Tensor};

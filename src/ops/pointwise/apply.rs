@@ -15,9 +15,9 @@ use crate::amp;
 use crate::autograd::{
     BackwardCtx, any_differentiated, is_differentiated, record_inplace_with_tangent, record_new,
 };
-use crate::cpu::dense::{MOST_NUMBERS, execute_dense};
-use crate::cpu::kernel::Kernel;
-use crate::cpu::tile::execute;
+use crate::cpu::elementwise::dense::{MOST_NUMBERS, execute_dense};
+use crate::cpu::elementwise::kernel::Kernel;
+use crate::cpu::elementwise::tile::execute;
 use crate::error::{Error, throw};
 use crate::loops::{Compute, Constant, Operand as Buffer};
 use crate::profiler;

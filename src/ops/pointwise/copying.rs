@@ -5,9 +5,9 @@ use smallvec::{SmallVec, smallvec};
 use super::operands::{compute_of, constant, format_of};
 use super::row;
 use crate::autograd::{BackwardCtx, record, record_inplace};
-use crate::cpu::copy::{Elements, copy};
-use crate::cpu::kernel::{Formula, Kernel};
-use crate::cpu::tile::{convert, execute};
+use crate::cpu::elementwise::copy::{Elements, copy};
+use crate::cpu::elementwise::kernel::{Formula, Kernel};
+use crate::cpu::elementwise::tile::{convert, execute};
 use crate::error::{Error, throw};
 use crate::loops::{Compute, Operand as Buffer};
 use crate::storage::race::Scope;
@@ -153,7 +153,7 @@ unsafe fn assign_parts(to: &Tensor, from: &Tensor) {
     }
 }
 
-/// Sets all elements; zeros are [written](crate::cpu::streaming::zero) `together` with so many bytes.
+/// Sets all elements; zeros are [written](crate::cpu::elementwise::streaming::zero) `together` with so many bytes.
 ///
 /// # Safety
 /// `to` names no element twice.

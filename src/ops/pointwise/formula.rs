@@ -20,7 +20,7 @@ pub use std::f64::consts::{
 };
 
 pub use super::slopes::{i1_slope, i1_slope_near, over_squares, sinc_slope};
-pub use crate::cpu::lane::{Bits, Float, Literal, Number, Special};
+pub use crate::cpu::numbers::lane::{Bits, Float, Literal, Number, Special};
 
 /// The outcome of a comparison; `&`, `|`, `^` and `!` combine them.
 ///
@@ -379,8 +379,8 @@ macro_rules! with_example {
 macro_rules! float_argument {
     ($($rows:tt)*) => { with_example! { Float: $($rows)* } };
 }
-crate::cpu::lane::float_functions!(float_argument);
+crate::cpu::numbers::lane::float_functions!(float_argument);
 macro_rules! special_argument {
     ($($rows:tt)*) => { with_example! { Special: $($rows)* } };
 }
-crate::cpu::lane::special_functions!(special_argument);
+crate::cpu::numbers::lane::special_functions!(special_argument);

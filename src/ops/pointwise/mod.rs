@@ -1,7 +1,7 @@
 //! Pointwise operations: one row each, in tables.
 //!
 //! A row (see [`pointwise!`](crate::pointwise)) is a formula and its derivatives. The same tokens
-//! become an inlined Rust function that is compiled into vector loops (`cpu::kernel`), an evaluation
+//! become an inlined Rust function that is compiled into vector loops (`cpu::elementwise::kernel`), an evaluation
 //! over tensors for gradients of gradients (`symbolic.rs`), and text, from which CUDA code can be
 //! made. Everything else is here once: promotion, broadcasting,
 //! memory (`operands.rs`), running (`apply.rs`), autograd (`derivative.rs`).
@@ -73,7 +73,7 @@ pub(crate) use updates::{
 };
 
 #[doc(hidden)]
-pub use crate::cpu::kernel::{Formula, Kernel};
+pub use crate::cpu::elementwise::kernel::{Formula, Kernel};
 pub use crate::loops::Compute;
 
 /// The rows of all tables of this crate.

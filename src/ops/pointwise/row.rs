@@ -10,7 +10,7 @@
 //! ```
 
 use super::symbolic::Symbol;
-use crate::cpu::kernel::{Formula, Kernel};
+use crate::cpu::elementwise::kernel::{Formula, Kernel};
 pub use crate::loops::Text;
 use crate::tensor::Dtype;
 
@@ -360,7 +360,7 @@ pub const fn mentioned(formula: &str, names: &[&str]) -> u32 {
 /// assert!(reduces("g * cos(x)") && !reduces("g * cosh(x)"));
 /// ```
 pub const fn reduces(formula: &str) -> bool {
-    mentioned(formula, crate::cpu::lane::NEAR_FUNCTIONS) != 0
+    mentioned(formula, crate::cpu::numbers::lane::NEAR_FUNCTIONS) != 0
 }
 
 /// Whether a formula is arithmetic and choice only, for whose operands in memory one waits longer than for its results.
@@ -370,7 +370,7 @@ pub const fn reduces(formula: &str) -> bool {
 /// assert!(is_light("select(gt(x, 0.0), x, x * slope)") && !is_light("log(x) * y"));
 /// ```
 pub const fn is_light(formula: &str) -> bool {
-    use crate::cpu::lane::{FUNCTIONS, SPECIAL_FUNCTIONS};
+    use crate::cpu::numbers::lane::{FUNCTIONS, SPECIAL_FUNCTIONS};
     mentioned(formula, FUNCTIONS) == 0 && mentioned(formula, SPECIAL_FUNCTIONS) == 0
 }
 

@@ -4,7 +4,7 @@
 //! times an infinite or unknown derivative is NaN.
 
 use super::formula::{PI, abs, cos, eq, i0, lt, maximum, select, sin};
-use crate::cpu::lane::{Float, Literal, Number};
+use crate::cpu::numbers::lane::{Float, Literal, Number};
 
 /// Below, series are used: above, the closed forms cancel no more than a digit.
 const NEAR: f64 = 0.25;

@@ -8,7 +8,7 @@ use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Sub};
 use super::apply::apply;
 use super::row::Row;
 use super::{activation, arithmetic, comparison, conditional, division, elementary, special};
-use crate::cpu::lane::{F64, Float, Number, Special, float_functions, special_functions};
+use crate::cpu::numbers::lane::{F64, Float, Number, Special, float_functions, special_functions};
 use crate::tensor::{Dtype, Operand};
 use crate::{Device, Tensor};
 

@@ -2,9 +2,9 @@
 //! has agree.
 
 use super::{Row, tables, updates};
-use crate::cpu::format::fill_constant;
-use crate::cpu::isa::{self, Isa};
-use crate::cpu::kernel::Kernel;
+use crate::cpu::arch::isa::{self, Isa};
+use crate::cpu::elementwise::format::fill_constant;
+use crate::cpu::elementwise::kernel::Kernel;
 use crate::loops::{Compute, Constant};
 use crate::{Dtype, Tensor};
 

@@ -10,10 +10,10 @@ use super::generator::{Draw, Generator};
 use super::recorded::resolve;
 use super::words::kept;
 use crate::autograd::record;
-use crate::cpu::fold::{Shared, SharedMut};
+use crate::cpu::arch::vectorize::{Kernel, vectorize};
+use crate::cpu::folds::fold::{Shared, SharedMut};
+use crate::cpu::numbers::widen::{Real, Widen};
 use crate::cpu::threads::{GRAIN, parallel_for};
-use crate::cpu::vectorize::{Kernel, vectorize};
-use crate::cpu::widen::{Real, Widen};
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};

@@ -12,12 +12,12 @@ use super::cuda;
 use super::generator::{Draw, Generator};
 use crate::Tensor;
 use crate::autograd::record_inplace;
-use crate::cpu::fold::SharedMut;
-use crate::cpu::math::single;
-use crate::cpu::philox::{LANES, philox_blocks};
+use crate::cpu::arch::vectorize::{Kernel, vectorize};
+use crate::cpu::folds::fold::SharedMut;
+use crate::cpu::numbers::math::single;
+use crate::cpu::numbers::philox::{LANES, philox_blocks};
+use crate::cpu::numbers::widen::Widen;
 use crate::cpu::threads::{GRAIN, parallel_for};
-use crate::cpu::vectorize::{Kernel, vectorize};
-use crate::cpu::widen::Widen;
 use crate::error::{Error, throw};
 use crate::ops::gpu;
 use crate::storage::race::Scope;
@@ -338,7 +338,11 @@ mod tests {
         for (j, block) in words.chunks_exact(4).enumerate() {
             let counter = first + j as u64;
             let counter = [counter as u32, (counter >> 32) as u32, 3, 9];
-            assert_eq!(block, crate::cpu::philox::philox4x32_10(counter, [5, 7]), "block {j}");
+            assert_eq!(
+                block,
+                crate::cpu::numbers::philox::philox4x32_10(counter, [5, 7]),
+                "block {j}"
+            );
         }
     }
 

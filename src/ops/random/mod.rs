@@ -31,6 +31,7 @@ pub(crate) use recorded::RecordedDraws;
 pub(super) use words::{Words, kept};
 
 use crate::Tensor;
+use crate::cpu::numbers::philox::PhiloxStream;
 use crate::tensor::TensorOptions;
 use generator::DEFAULT;
 

@@ -7,7 +7,7 @@ use super::cuda;
 use super::fill::uniform_list;
 use super::generator::{Draw, Generator};
 use crate::autograd::record_inplace;
-use crate::cpu::philox::PhiloxStream;
+use crate::cpu::numbers::philox::PhiloxStream;
 use crate::error::{Error, throw};
 use crate::ops::gpu;
 use crate::storage::race::Scope;

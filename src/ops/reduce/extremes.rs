@@ -9,8 +9,8 @@ use smallvec::smallvec;
 use super::cuda::{self, Finish, reduce};
 use super::dims::Dims;
 use crate::autograd::record;
-use crate::cpu::extreme::{Extreme, Ordered, extremes};
-use crate::cpu::fold::SharedMut;
+use crate::cpu::folds::extreme::{Extreme, Ordered, extremes};
+use crate::cpu::folds::fold::SharedMut;
 use crate::error::{Error, throw};
 use crate::loops::fold::Plan;
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::cuda::{Finish, reduce};
 use super::dims::{Dims, simple_fold};
-use crate::cpu::fold::Fold;
+use crate::cpu::folds::fold::Fold;
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, Order};
 use crate::ops::gpu;

@@ -12,8 +12,8 @@ use super::cuda::{Finish, reduce};
 use super::dims::{Dims, beyond, finish_squares};
 use crate::amp::cast_op;
 use crate::autograd::record;
-use crate::cpu::fold::Fold;
-use crate::cpu::widen::Real;
+use crate::cpu::folds::fold::Fold;
+use crate::cpu::numbers::widen::Real;
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::gpu;

@@ -11,8 +11,8 @@ use super::cuda::{Finish, reduce};
 use super::dims::{Dims, simple_fold};
 use crate::amp::cast_op;
 use crate::autograd::record;
-use crate::cpu::fold::Fold;
-use crate::cpu::widen::{Real, Widen};
+use crate::cpu::folds::fold::Fold;
+use crate::cpu::numbers::widen::{Real, Widen};
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, positive, values};

@@ -8,8 +8,8 @@ use super::cuda::{Finish, reduce};
 use super::dims::{Dims, beyond, finish, finish_squares};
 use super::sum::wide_sum;
 use crate::autograd::record;
-use crate::cpu::fold::Fold;
-use crate::cpu::widen::Real;
+use crate::cpu::folds::fold::Fold;
+use crate::cpu::numbers::widen::Real;
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::gpu;

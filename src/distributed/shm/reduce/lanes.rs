@@ -3,7 +3,7 @@
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-use crate::cpu::widen::Widen;
+use crate::cpu::numbers::widen::Widen;
 
 /// Elements per tile: 4 KiB of f32.
 pub(super) const TILE: usize = 1024;

@@ -13,7 +13,7 @@ use std::marker::PhantomData;
 
 use half::{bf16, f16};
 
-use crate::cpu::vectorize::{Kernel, vectorize};
+use crate::cpu::arch::vectorize::{Kernel, vectorize};
 use crate::distributed::Dtype;
 use crate::distributed::collective::ReduceOp;
 use lanes::{
@@ -205,7 +205,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::cpu::widen::Widen;
+    use crate::cpu::numbers::widen::Widen;
 
     /// The plain loop that the fast one is compared with.
     fn reference(op: ReduceOp, values: &[f32]) -> f32 {

@@ -7,10 +7,10 @@ use super::options::GridSampleMode;
 use super::reads::Reads;
 use super::sizes::{GROUP, Sizes};
 use super::squares::{Places, Squares};
-use crate::cpu::float::{Float, simd_fn, single, single_mut};
-use crate::cpu::parts::Parts;
+use crate::cpu::arch::vectorize::vectorize;
+use crate::cpu::numbers::float::{Float, simd_fn, single, single_mut};
 use crate::cpu::threads::parallel_for;
-use crate::cpu::vectorize::vectorize;
+use crate::cpu::threads::parts::Parts;
 
 /// The neighbours of one point in one dimension.
 #[derive(Clone, Copy, Default)]

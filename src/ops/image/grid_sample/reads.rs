@@ -2,8 +2,8 @@
 //! in pieces.
 
 use super::sizes::GROUP;
-use crate::cpu::vector::{Plain, Vector, with_registers};
-use crate::cpu::vectorize::Kernel;
+use crate::cpu::arch::vectorize::Kernel;
+use crate::cpu::numbers::vector::{Plain, Vector, with_registers};
 
 /// y `[points, GROUP]` = sum over a point's neighbours of weight times the channels of x there.
 pub struct Reads<'a> {

@@ -1,8 +1,8 @@
 //! Squares of f32 numbers transposed in registers, one after the other.
 
 use super::sizes::GROUP;
-use crate::cpu::vector::{Plain, Square, with_registers};
-use crate::cpu::vectorize::Kernel;
+use crate::cpu::arch::vectorize::Kernel;
+use crate::cpu::numbers::vector::{Plain, Square, with_registers};
 
 /// Where the squares of one side are.
 #[derive(Clone, Copy)]

@@ -1,10 +1,10 @@
 //! The fused loops of cross entropy over dense rows of class scores.
 
-use crate::cpu::fold::SharedMut;
-use crate::cpu::row::{self, Float};
+use crate::cpu::arch::vectorize::{Kernel, vectorize};
+use crate::cpu::folds::fold::SharedMut;
+use crate::cpu::folds::row::{self, Float};
+use crate::cpu::numbers::widen::Real;
 use crate::cpu::threads::{GRAIN, parallel_for};
-use crate::cpu::vectorize::{Kernel, vectorize};
-use crate::cpu::widen::Real;
 use crate::tensor::Element;
 
 /// Elements of cheap work that an exponential is worth.

@@ -9,7 +9,7 @@ use super::options::Reduction;
 use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::record;
-use crate::cpu::widen::{Real, Widen};
+use crate::cpu::numbers::widen::{Real, Widen};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, positive, values};
 use crate::ops::gpu;

@@ -1,8 +1,8 @@
 //! The loops of batch normalisation over `[batch, channels, plane]`, a channel at a time: its numbers stay in
 //! the second-level cache from the pass that adds them up to the one that writes.
 
-use crate::cpu::float::{Float, simd_fn};
-use crate::cpu::moments::{BLOCK, Moments, REGISTER, lane_sums};
+use crate::cpu::folds::moments::{BLOCK, Moments, REGISTER, lane_sums};
+use crate::cpu::numbers::float::{Float, simd_fn};
 
 /// `[batch, channels, plane]`.
 #[derive(Clone, Copy)]

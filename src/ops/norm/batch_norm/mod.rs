@@ -22,11 +22,11 @@ use cpu::Sizes;
 
 use crate::Tensor;
 use crate::autograd::{BackwardCtx, no_grad, record};
-use crate::cpu::float::Float;
-use crate::cpu::moments::BLOCK;
-use crate::cpu::parts::{Parts, with_scratch};
+use crate::cpu::folds::moments::BLOCK;
+use crate::cpu::numbers::float::Float;
+use crate::cpu::numbers::widen::Real;
 use crate::cpu::threads::parallel_for;
-use crate::cpu::widen::Real;
+use crate::cpu::threads::parts::{Parts, with_scratch};
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, positive, values};

@@ -1,8 +1,8 @@
 //! The loops of layer normalisation over dense rows. A row is read from memory once; its other passes find it
 //! in the cache.
 
-use crate::cpu::float::{Float, simd_fn};
-use crate::cpu::moments::{BLOCK, Moments, is_beyond, lane_sums};
+use crate::cpu::folds::moments::{BLOCK, Moments, is_beyond, lane_sums};
+use crate::cpu::numbers::float::{Float, simd_fn};
 
 simd_fn! {
     /// Normalises rows of `x`; `w` and `b` may be empty.

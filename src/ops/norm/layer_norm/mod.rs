@@ -20,9 +20,9 @@ use smallvec::{SmallVec, smallvec};
 use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::{BackwardCtx, no_grad, record};
-use crate::cpu::parts::Parts;
+use crate::cpu::numbers::widen::Real;
 use crate::cpu::threads::parallel_for;
-use crate::cpu::widen::Real;
+use crate::cpu::threads::parts::Parts;
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, positive, values};

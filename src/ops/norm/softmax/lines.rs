@@ -1,9 +1,9 @@
 //! Softmax along a dimension that is not innermost: columns side by side.
 
-use crate::cpu::fold::SharedMut;
+use crate::cpu::arch::vectorize::{Kernel, vectorize};
+use crate::cpu::folds::fold::SharedMut;
+use crate::cpu::numbers::widen::{Real, Widen};
 use crate::cpu::threads::{GRAIN, get_num_threads, parallel_for};
-use crate::cpu::vectorize::{Kernel, vectorize};
-use crate::cpu::widen::{Real, Widen};
 
 /// Most columns of a tile. As wide as can be: the processor foresees what is read next in a line, but no next line.
 const MOST: usize = 2048;

@@ -15,11 +15,11 @@ use smallvec::smallvec;
 
 use crate::amp::cast_op;
 use crate::autograd::record;
-use crate::cpu::fold::SharedMut;
-use crate::cpu::row::{self, Float};
+use crate::cpu::arch::vectorize::{Kernel, vectorize};
+use crate::cpu::folds::fold::SharedMut;
+use crate::cpu::folds::row::{self, Float};
+use crate::cpu::numbers::widen::Real;
 use crate::cpu::threads::{GRAIN, parallel_for};
-use crate::cpu::vectorize::{Kernel, vectorize};
-use crate::cpu::widen::Real;
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::gpu;

@@ -1,6 +1,6 @@
 //! Softmax of rows so short that vectors of one row would be half empty: rows side by side, as the columns of a tile.
 
-use crate::cpu::widen::{Real, Widen};
+use crate::cpu::numbers::widen::{Real, Widen};
 
 /// Longest row.
 pub const LONGEST: usize = 24;

@@ -11,7 +11,7 @@ use smallvec::smallvec;
 use super::cuda;
 use crate::Tensor;
 use crate::autograd::{BackwardCtx, no_grad, record};
-use crate::cpu::fold::SharedMut;
+use crate::cpu::folds::fold::SharedMut;
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::error::{Error, throw};
 use crate::ops::gpu;

@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use crate::cpu::vector::{Pairs, Plain, Vector, with_registers};
-use crate::cpu::vectorize::Kernel;
+use crate::cpu::arch::vectorize::Kernel;
+use crate::cpu::numbers::vector::{Pairs, Plain, Vector, with_registers};
 
 /// Numbers of a register, at most.
 const LANES: usize = 8;
@@ -22,7 +22,7 @@ pub struct Twos<'a> {
     /// Columns of the plane, and windows in a row.
     pub width: usize,
     pub out: usize,
-    /// Whether planes come from memory ([`is_far`](crate::cpu::cache::is_far)).
+    /// Whether planes come from memory ([`is_far`](crate::cpu::arch::cache::is_far)).
     pub far: bool,
 }
 

@@ -11,12 +11,12 @@ use super::places::per_plane;
 use super::squares::{Call, Lines};
 use super::steps::Steps;
 use super::twos;
-use crate::cpu::cache::is_far;
-use crate::cpu::float::Float;
-use crate::cpu::parts::Parts;
-use crate::cpu::prefetch::prefetch;
-use crate::cpu::vector::Plain;
-use crate::cpu::widen::Real;
+use crate::cpu::arch::cache::is_far;
+use crate::cpu::arch::prefetch::prefetch;
+use crate::cpu::numbers::float::Float;
+use crate::cpu::numbers::vector::Plain;
+use crate::cpu::numbers::widen::Real;
+use crate::cpu::threads::parts::Parts;
 
 /// Maxima and, where they are wanted, their places in the plane, for contiguous planes of `sizes`.
 pub fn all_maxima<T: Pooled>(
@@ -125,7 +125,7 @@ impl Pooled for f32 {
     fn plane() -> PlaneFn<f32> {
         #[cfg(target_arch = "x86_64")]
         {
-            use crate::cpu::isa;
+            use crate::cpu::arch::isa;
 
             #[target_feature(enable = "avx2,fma")]
             fn avx2(p: &Planes, x: &[f32], s: &mut Scratch<f32>, y: &mut [f32], at: &mut [i32]) {

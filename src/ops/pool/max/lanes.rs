@@ -1,8 +1,8 @@
 //! Neighbouring maxima with their places, in a vector register each: the compiler does not find vector
 //! code for choices that two arrays share.
 
-use crate::cpu::float::Float;
-use crate::cpu::vector::{Pairs, Plain};
+use crate::cpu::numbers::float::Float;
+use crate::cpu::numbers::vector::{Pairs, Plain};
 
 /// Registers of numbers and, beside them, of their places.
 pub trait Lanes: Pairs {

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use crate::cpu::float::Float;
-use crate::cpu::parts::Parts;
+use crate::cpu::numbers::float::Float;
 use crate::cpu::threads::parallel_for;
+use crate::cpu::threads::parts::Parts;
 
 /// Adds each number of `g` at its place in its plane of `dx`.
 pub fn scatter<T: Float>(g: &[T], places: &[i32], planes: usize, dx: &mut [T]) {

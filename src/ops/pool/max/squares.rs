@@ -3,7 +3,7 @@
 
 use super::lanes::{Lanes, wins};
 use super::twos;
-use crate::cpu::float::Float;
+use crate::cpu::numbers::float::Float;
 
 /// Up to three lines of the input with the padding around them.
 pub struct Lines<T> {

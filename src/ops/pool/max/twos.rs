@@ -1,5 +1,5 @@
 //! Maxima, without their places, of rows of windows at a stride of 2 that read neighbouring columns. Lines are read
-//! one after the other ([`is_far`](crate::cpu::cache::is_far)).
+//! one after the other ([`is_far`](crate::cpu::arch::cache::is_far)).
 
 use super::lanes::Lanes;
 

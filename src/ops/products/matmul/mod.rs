@@ -9,7 +9,7 @@
 //! which broadcast. A stack of matrices times one matrix is folded into a single product, and so are
 //! the gradients of `linear`. Transposes are strides: nothing is copied for them. Half types are
 //! multiplied and summed in f32 and rounded once; integers wrap around. Where the processor multiplies bf16 by
-//! itself at twice f32's rate ([`pairs`](crate::cpu::pairs)) it takes subnormal operands and results for 0, as
+//! itself at twice f32's rate ([`pairs`](crate::cpu::products::pairs)) it takes subnormal operands and results for 0, as
 //! it does for PyTorch.
 
 mod batch;
@@ -498,7 +498,7 @@ fn reference(a: &Tensor, b: &Tensor) -> Vec<f64> {
     };
     let (a, b) = (stretch(a), stretch(b));
     let items = a.chunks(m * k).zip(b.chunks(k * n));
-    items.flat_map(|(a, b)| crate::cpu::gemm::reference((m, n, k), a, b)).collect()
+    items.flat_map(|(a, b)| crate::cpu::products::gemm::reference((m, n, k), a, b)).collect()
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use smallvec::smallvec;
 
 use crate::amp::cast_op;
 use crate::autograd::record;
-use crate::cpu::fold::SharedMut;
+use crate::cpu::folds::fold::SharedMut;
 use crate::cpu::threads::{GRAIN, parallel_for};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};

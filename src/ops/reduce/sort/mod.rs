@@ -13,7 +13,7 @@ use super::select_backward;
 use super::{gpu, limits};
 use crate::amp::cast_op;
 use crate::autograd::record;
-use crate::cpu::fold::SharedMut;
+use crate::cpu::folds::fold::SharedMut;
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::error::{Error, throw};
 #[cfg(test)]

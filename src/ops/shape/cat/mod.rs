@@ -9,8 +9,8 @@ use smallvec::SmallVec;
 
 use crate::amp;
 use crate::autograd::{no_grad, record};
-use crate::cpu::copy::{Elements, copy};
-use crate::cpu::fold::{Shared, SharedMut};
+use crate::cpu::elementwise::copy::{Elements, copy};
+use crate::cpu::folds::fold::{Shared, SharedMut};
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::error::{Error, throw};
 #[cfg(test)]

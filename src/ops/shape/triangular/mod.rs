@@ -7,7 +7,7 @@ use smallvec::smallvec;
 
 use crate::Tensor;
 use crate::autograd::record;
-use crate::cpu::fold::{Shared, SharedMut};
+use crate::cpu::folds::fold::{Shared, SharedMut};
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::error::{Error, throw};
 #[cfg(test)]

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::cpu::copy::copy_short;
-use crate::cpu::float::{Float, simd_fn};
-use crate::cpu::parts::Parts;
+use crate::cpu::elementwise::copy::copy_short;
+use crate::cpu::numbers::float::{Float, simd_fn};
+use crate::cpu::threads::parts::Parts;
 use crate::cpu::threads::{get_num_threads, parallel_for};
 use crate::loops::axes::sort_axes;
 
