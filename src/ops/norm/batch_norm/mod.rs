@@ -10,7 +10,7 @@
 //! dw = sum of dy xh        db = sum of dy
 //! ```
 //!
-//! Memory is read once for the statistics (`cpu/moments.rs`), once to write. Half types are computed in f32;
+//! Memory is read once for the statistics (`cpu/folds/moments.rs`), once to write. Half types are computed in f32;
 //! weight, bias and statistics may be f32 beside a half input.
 
 mod cpu;
