@@ -41,13 +41,11 @@ pub mod backends;
 mod book;
 pub mod checkpoint;
 mod counted;
-mod cpu;
 pub mod cuda;
 pub mod cuda_graphs;
 pub mod data;
 pub mod distributed;
 pub mod error;
-mod loops;
 pub mod models;
 pub mod multiprocessing;
 pub mod nn;
@@ -62,13 +60,16 @@ pub mod tensor;
 use std::sync::atomic;
 
 pub use autograd::{enable_grad, no_grad};
-pub use cpu::threads::{get_num_threads, set_num_threads};
+use torchrs_cpu as cpu;
+use torchrs_loops as loops;
+
 pub use error::{Error, Result, catch};
 pub use multiprocessing::init;
 pub use ops::MemoryFormat;
 pub use ops::random::{Generator, default_generator, fork_rng, manual_seed};
 pub use ops::{fft, linalg};
 pub use tensor::{Complex, Device, Dtype, Operand, Scalar, Tensor, TensorOptions};
+pub use torchrs_cpu::threads::{get_num_threads, set_num_threads};
 /// ```
 /// #[torchrs::main]
 /// fn main() -> torchrs::Result<()> {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::tables;
 use crate::cpu::arch::isa::{self, Isa};
 use crate::cpu::numbers::math::special;
-use crate::cpu::numbers::math::tests::ulps32;
+use crate::cpu::numbers::math::ulps::ulps32;
 use crate::loops::Compute;
 
 // The system's C library has it; Rust's standard library does not expose it.

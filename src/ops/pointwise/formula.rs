@@ -20,7 +20,7 @@ pub use std::f64::consts::{
 };
 
 pub use super::slopes::{i1_slope, i1_slope_near, over_squares, sinc_slope};
-pub use crate::cpu::numbers::lane::{Bits, Float, Literal, Number, Special};
+pub use crate::cpu::numbers::lane::{Bits, Float, Lift, Literal, Number, Special};
 
 /// The outcome of a comparison; `&`, `|`, `^` and `!` combine them.
 ///
@@ -65,31 +65,6 @@ impl<S: Number> Not for Mask<S> {
     }
 }
 
-/// What a formula may yield or pass on where a value is wanted: a value, a literal, or the outcome of
-/// a comparison (1 or 0).
-///
-/// ```
-/// use torchrs::ops::pointwise::formula::{Lift, lt};
-/// use torchrs::ops::pointwise::Symbol;
-/// let (literal, outcome): (Symbol, Symbol) = (2.5.lift(), lt(Symbol::from(1.0), 2.0).lift());
-/// assert!(matches!((literal, outcome), (Symbol::Number(2.5), Symbol::Number(1.0))));
-/// ```
-pub trait Lift<S> {
-    /// The value.
-    fn lift(self) -> S;
-}
-impl<S: Number> Lift<S> for S {
-    #[inline(always)]
-    fn lift(self) -> S {
-        self
-    }
-}
-impl<S: Number> Lift<S> for f64 {
-    #[inline(always)]
-    fn lift(self) -> S {
-        S::from(self)
-    }
-}
 impl<S: Number> Lift<S> for Mask<S> {
     #[inline(always)]
     fn lift(self) -> S {

@@ -1,0 +1,76 @@
+//! One loop, compiled for the instruction sets. A kernel is written once as plain Rust over slices;
+//! [`vectorize`] runs the copy that was compiled for the processor's level.
+
+use crate::arch::isa::{self, Isa};
+
+/// A loop with its operands. `run` and everything it calls must be `#[inline(always)]` (or small
+/// closures), else the called part stays at the baseline's instructions.
+pub trait Kernel {
+    /// What the loop gives.
+    type Output;
+    /// Whether AVX-512 is worth a copy of its own: not where loads and stores are all that counts,
+    /// which AVX2 does as fast beyond the first cache.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "no such levels there"))]
+    const WIDE: bool;
+    /// The loop. `FMA` says whether `mul_add` is an instruction.
+    fn run<const FMA: bool>(self) -> Self::Output;
+}
+
+/// Runs the kernel with the best instructions that the processor has.
+#[inline]
+pub fn vectorize<K: Kernel>(kernel: K) -> K::Output {
+    match isa::current() {
+        Isa::Baseline => kernel.run::<{ isa::BASELINE_FMA }>(),
+        // SAFETY: `current` is never above what the processor has.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 if K::WIDE => unsafe { avx512(kernel) },
+        // SAFETY: as above, and each level has what the lower ones have.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 | Isa::Avx2 => unsafe { avx2(kernel) },
+        #[cfg(not(target_arch = "x86_64"))]
+        _ => kernel.run::<{ isa::BASELINE_FMA }>(),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn avx2<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run::<true>()
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512vl,avx512dq,avx512bw")]
+fn avx512<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run::<true>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Dot<'a>(&'a [f32], &'a [f32]);
+
+    impl Kernel for Dot<'_> {
+        type Output = f32;
+        const WIDE: bool = true;
+        #[inline(always)]
+        fn run<const FMA: bool>(self) -> f32 {
+            self.0
+                .iter()
+                .zip(self.1)
+                .fold(0.0, |s, (&a, &b)| crate::numbers::math::single::fma::<FMA>(a, b, s))
+        }
+    }
+
+    #[test]
+    fn every_level_that_is_there_gives_the_result() {
+        let (a, b) = ([1.0, 2.0, 3.0], [4.0, 5.0, 6.0]);
+        assert_eq!(vectorize(Dot(&a, &b)), 32.0);
+        assert_eq!(Dot(&a, &b).run::<false>(), 32.0);
+        #[cfg(target_arch = "x86_64")]
+        if isa::available() >= Isa::Avx2 {
+            // SAFETY: just checked.
+            assert_eq!(unsafe { avx2(Dot(&a, &b)) }, 32.0);
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! Attention over one batch item, block by block: the scores of a block of queries and a block of
+//! keys stay in the first-level cache, and the softmax is kept up to date as blocks of keys come in
+//! (running maximum and sum), so that the matrix of all scores never exists. Backward computes the
+//! blocks again from the logarithm of each row's sum. Exponentials are powers of 2, whose logarithms are
+//! scores with a factor of their own.
+
+use std::f64::consts::{LN_2, LOG2_E};
+
+use crate::folds::fold::in_pairs;
+use crate::folds::row::{N, add_lanes, larger};
+use crate::numbers::float::simd_fn;
+use crate::products::micro::{Tile, multiply};
+use crate::products::pack::{pack, packed_len};
+use crate::products::tiled::Tiled;
+use crate::threads::parts::with_scratch;
+
+/// Queries of a block: whole register tiles of 6 and of 8 rows.
+const QUERIES: usize = 48;
+/// Keys of a block.
+const KEYS: usize = 128;
+
+/// A matrix whose rows are contiguous.
+#[derive(Clone, Copy)]
+pub struct Rows<'a, T> {
+    /// From the first element on.
+    pub data: &'a [T],
+    /// Distance between rows; 0 repeats one row.
+    pub row: usize,
+}
+
+impl<'a, T> Rows<'a, T> {
+    fn line(self, i: usize, from: usize, len: usize) -> &'a [T] {
+        &self.data[i * self.row + from..][..len]
+    }
+}
+
+/// Sizes and rules of one attention.
+#[derive(Clone, Copy, Debug)]
+pub struct Attention {
+    /// Queries.
+    pub queries: usize,
+    /// Keys, and values.
+    pub keys: usize,
+    /// Length of a query or key.
+    pub depth: usize,
+    /// Length of a value.
+    pub width: usize,
+    /// Factor on the scores.
+    pub scale: f64,
+    /// Query i attends to keys 0 to i only.
+    pub causal: bool,
+}
+
+impl Attention {
+    /// How many of the keys from `first` on query `i` attends to, at most `count`.
+    fn visible(&self, i: usize, first: usize, count: usize) -> usize {
+        if self.causal { (i + 1).saturating_sub(first).min(count) } else { count }
+    }
+
+    /// Blocks of keys that queries below `end` attend to: (first key, number of keys). A block is
+    /// always whole, as it was packed; what a query does not see of it has the weight 0.
+    fn key_blocks(&self, end: usize) -> impl Iterator<Item = (usize, usize)> {
+        let (keys, seen) = (self.keys, if self.causal { self.keys.min(end) } else { self.keys });
+        (0..seen).step_by(KEYS).map(move |k| (k, KEYS.min(keys - k)))
+    }
+
+    /// The attention of queries `range`: rows of `out` (`[range, width]`) get the weighted values,
+    /// `logsum` the logarithms of the sums of the exponentials of the scores (0 for a query that
+    /// attends to nothing, whose output is 0). `mask`, if any, is added to the scores.
+    #[allow(clippy::too_many_arguments, reason = "the operands of attention")]
+    pub fn forward<T: Tiled>(
+        &self,
+        range: std::ops::Range<usize>,
+        q: Rows<T>,
+        k: Rows<T>,
+        v: Rows<T>,
+        mask: Option<Rows<T>>,
+        out: &mut [T],
+        logsum: &mut [T],
+    ) {
+        let tile = T::tile(crate::arch::isa::current());
+        let (s, e, w) = (self.keys, self.depth, self.width);
+        let factor = T::of(self.scale * LOG2_E);
+        let (keys_len, values_len) = (packed_len(tile, e, s), s * w.next_multiple_of(tile.columns));
+        let total = keys_len + values_len + QUERIES * (KEYS + w) + 2 * QUERIES;
+        with_scratch(total, |scratch: &mut [T]| {
+            let (keys, rest) = scratch.split_at_mut(keys_len);
+            let (values, rest) = rest.split_at_mut(values_len);
+            let (scores, rest) = rest.split_at_mut(QUERIES * KEYS);
+            let (sums, rest) = rest.split_at_mut(QUERIES * w);
+            let (highest, total) = rest.split_at_mut(QUERIES);
+            pack(e, s, k.data, 1, k.row, tile.columns, keys);
+            pack_rows(tile, self.key_blocks(usize::MAX), v, w, values);
+            for first in range.clone().step_by(QUERIES) {
+                let count = QUERIES.min(range.end - first);
+                highest.fill(T::NEG_INFINITY);
+                total.fill(T::ZERO);
+                sums.fill(T::ZERO);
+                for (k0, n) in self.key_blocks(first + count) {
+                    self.scores(tile, q, first, count, keys, k0, n, scores);
+                    for i in 0..count {
+                        let seen = self.visible(first + i, k0, n);
+                        let row = &mut scores[i * KEYS..][..n];
+                        row[seen..].fill(T::ZERO);
+                        let mask = mask.map_or(&[][..], |m| m.line(first + i, k0, seen));
+                        let old = highest[i];
+                        let factor = masked(&mut row[..seen], mask, factor);
+                        let new = highest_of(&row[..seen], factor, old);
+                        let base = if new == T::NEG_INFINITY { T::ZERO } else { new };
+                        let sum = exponentials(&mut row[..seen], factor, base);
+                        let fade =
+                            if new == old { 1.0 } else { (old.as_f64() - base.as_f64()).exp2() };
+                        if fade != 1.0 {
+                            scale(&mut sums[i * w..(i + 1) * w], T::of(fade));
+                        }
+                        total[i] = total[i] * T::of(fade) + sum;
+                        highest[i] = new;
+                    }
+                    let block = &values[k0 * w.next_multiple_of(tile.columns)..];
+                    // SAFETY: `scores` has `count` rows of n numbers, KEYS apart; the block of values
+                    // was packed; `sums` has `count` rows of w.
+                    unsafe {
+                        let (a, c) = ((scores.as_ptr(), KEYS, 1), (sums.as_mut_ptr(), w));
+                        multiply(tile, (count, w, n), a, block.as_ptr(), c, true);
+                    }
+                }
+                for i in 0..count {
+                    let at = first - range.start + i;
+                    let out = &mut out[at * w..(at + 1) * w];
+                    out.copy_from_slice(&sums[i * w..(i + 1) * w]);
+                    let sum = total[i].as_f64();
+                    // No visible key: the sum is 0. A NaN among the scores stays NaN.
+                    logsum[at] = if sum == 0.0 {
+                        T::ZERO
+                    } else {
+                        T::of(highest[i].as_f64() * LN_2 + sum.ln())
+                    };
+                    scale(out, T::of(if sum == 0.0 { 0.0 } else { 1.0 / sum }));
+                }
+            }
+        });
+    }
+
+    /// Gradients of one batch item, added to `dq`, `dk` and `dv` (contiguous). `out` and `logsum` are
+    /// forward's, `dout` (contiguous) is the gradient of `out`.
+    #[allow(clippy::too_many_arguments, reason = "the operands of attention")]
+    pub fn backward<T: Tiled>(
+        &self,
+        q: Rows<T>,
+        k: Rows<T>,
+        v: Rows<T>,
+        mask: Option<Rows<T>>,
+        out: &[T],
+        logsum: &[T],
+        dout: &[T],
+        [dq, dk, dv]: [&mut [T]; 3],
+    ) {
+        let tile = T::tile(crate::arch::isa::current());
+        let (s, e, w) = (self.keys, self.depth, self.width);
+        let (scale, factor) = (T::of(self.scale), T::of(self.scale * LOG2_E));
+        let (wide_e, wide_w) = (e.next_multiple_of(tile.columns), w.next_multiple_of(tile.columns));
+        let lens = [
+            packed_len(tile, e, s),
+            packed_len(tile, w, s),
+            s * wide_e,
+            QUERIES * wide_e,
+            QUERIES * wide_w,
+            QUERIES * KEYS,
+            QUERIES * KEYS,
+        ];
+        with_scratch(lens.iter().sum(), |scratch: &mut [T]| {
+            let mut rest = scratch;
+            let [keys, values, key_rows, queries, douts, scores, dscores] = lens.map(|len| {
+                let (part, after) = std::mem::take(&mut rest).split_at_mut(len);
+                rest = after;
+                part
+            });
+            pack(e, s, k.data, 1, k.row, tile.columns, keys);
+            pack(w, s, v.data, 1, v.row, tile.columns, values);
+            pack_rows(tile, self.key_blocks(usize::MAX), k, e, key_rows);
+            for first in (0..self.queries).step_by(QUERIES) {
+                let count = QUERIES.min(self.queries - first);
+                let dout = &dout[first * w..(first + count) * w];
+                pack_rows(tile, std::iter::once((first, count)), q, e, queries);
+                pack(count, w, dout, w, 1, tile.columns, douts);
+                let out = &out[first * w..(first + count) * w];
+                let mut along = [T::ZERO; QUERIES];
+                for i in 0..count {
+                    along[i] = dot(&out[i * w..(i + 1) * w], &dout[i * w..(i + 1) * w]);
+                }
+                for (k0, n) in self.key_blocks(first + count) {
+                    self.scores(tile, q, first, count, keys, k0, n, scores);
+                    // SAFETY: `dout` has `count` rows of w numbers, the values are packed, and
+                    // `dscores` has QUERIES rows of KEYS.
+                    unsafe {
+                        let block = values[k0 * w..].as_ptr();
+                        let (a, c) = ((dout.as_ptr(), w, 1), (dscores.as_mut_ptr(), KEYS));
+                        multiply(tile, (count, n, w), a, block, c, false);
+                    }
+                    for i in 0..count {
+                        let seen = self.visible(first + i, k0, n);
+                        let row = &mut scores[i * KEYS..][..n];
+                        let drow = &mut dscores[i * KEYS..][..n];
+                        row[seen..].fill(T::ZERO);
+                        drow[seen..].fill(T::ZERO);
+                        let mask = mask.map_or(&[][..], |m| m.line(first + i, k0, seen));
+                        let factor = masked(&mut row[..seen], mask, factor);
+                        let base = T::of(logsum[first + i].as_f64() * LOG2_E);
+                        exponentials(&mut row[..seen], factor, base);
+                        differences(&row[..seen], along[i], scale, &mut drow[..seen]);
+                    }
+                    // SAFETY: the score blocks have `count` rows of n numbers, KEYS apart, read as
+                    // they are or transposed; the right operands are packed with as many rows; the
+                    // gradients have n rows from k0 on, and `count` from `first` on.
+                    unsafe {
+                        let (p, d) = (scores.as_ptr(), dscores.as_ptr());
+                        let dv = (dv[k0 * w..(k0 + n) * w].as_mut_ptr(), w);
+                        multiply(tile, (n, w, count), (p, 1, KEYS), douts.as_ptr(), dv, true);
+                        let dk = (dk[k0 * e..(k0 + n) * e].as_mut_ptr(), e);
+                        multiply(tile, (n, e, count), (d, 1, KEYS), queries.as_ptr(), dk, true);
+                        let block = key_rows[k0 * wide_e..].as_ptr();
+                        let dq = (dq[first * e..(first + count) * e].as_mut_ptr(), e);
+                        multiply(tile, (count, e, n), (d, KEYS, 1), block, dq, true);
+                    }
+                }
+            }
+        });
+    }
+
+    /// The products of a block of queries and a block of keys.
+    #[allow(clippy::too_many_arguments, reason = "the operands of one block")]
+    fn scores<T: Tiled>(
+        &self,
+        tile: Tile<T>,
+        q: Rows<T>,
+        first: usize,
+        count: usize,
+        keys: &[T],
+        k0: usize,
+        n: usize,
+        scores: &mut [T],
+    ) {
+        let queries = q.line(first, 0, (count - 1) * q.row + self.depth);
+        // Blocks start at whole panels, because KEYS is a multiple of every tile's columns.
+        let block = &keys[k0 * self.depth..];
+        assert!(scores.len() >= count * KEYS && block.len() >= packed_len(tile, self.depth, n));
+        // SAFETY: as just checked; `queries` holds `count` rows.
+        unsafe {
+            let (a, c) = ((queries.as_ptr(), q.row, 1), (scores.as_mut_ptr(), KEYS));
+            multiply(tile, (count, n, self.depth), a, block.as_ptr(), c, false);
+        }
+    }
+}
+
+/// Packs blocks of rows as right operands whose sums run over the rows, one after the other.
+fn pack_rows<T: Tiled>(
+    tile: Tile<T>,
+    blocks: impl Iterator<Item = (usize, usize)>,
+    rows: Rows<T>,
+    width: usize,
+    mut out: &mut [T],
+) {
+    for (first, count) in blocks {
+        let (block, rest) = out.split_at_mut(packed_len(tile, count, width));
+        let source = rows.line(first, 0, (count - 1) * rows.row + width);
+        pack(count, width, source, rows.row, 1, tile.columns, block);
+        out = rest;
+    }
+}
+
+/// Scores as logarithms to base 2 have this factor: with a mask (if not empty) they are now scaled and it added.
+fn masked<T: Tiled>(row: &mut [T], mask: &[T], factor: T) -> T {
+    if mask.is_empty() {
+        return factor;
+    }
+    add_mask(row, mask, factor);
+    T::ONE
+}
+
+simd_fn! {
+    fn add_mask<T, FMA>(row: &mut [T], mask: &[T], factor: T) {
+        for (x, &m) in row.iter_mut().zip(mask) {
+            *x = x.fma::<FMA>(factor, m * T::of(LOG2_E));
+        }
+    }
+
+    /// The largest of `old` and the row's numbers times `factor`.
+    fn highest_of<T, FMA>(row: &[T], factor: T, old: T) -> T {
+        let _ = FMA;
+        let mut highest = [old; N];
+        let (pieces, rest) = row.as_chunks::<N>();
+        for piece in pieces {
+            for j in 0..N {
+                highest[j] = larger(highest[j], piece[j] * factor);
+            }
+        }
+        for (high, &x) in highest.iter_mut().zip(rest) {
+            *high = larger(*high, x * factor);
+        }
+        in_pairs(highest, larger)
+    }
+
+    /// A row becomes 2^(x factor - base); gives its sum.
+    fn exponentials<T, FMA>(row: &mut [T], factor: T, base: T) -> T {
+        let power = |x: T| x.fma::<FMA>(factor, -base).exp2_flushed::<FMA>();
+        let mut sums = [T::ZERO; N];
+        let (pieces, rest) = row.as_chunks_mut::<N>();
+        for piece in pieces {
+            for j in 0..N {
+                piece[j] = power(piece[j]);
+                sums[j] += piece[j];
+            }
+        }
+        for (sum, x) in sums.iter_mut().zip(rest) {
+            *x = power(*x);
+            *sum += *x;
+        }
+        add_lanes(sums)
+    }
+
+    /// The gradient of scores from that of the weights: weight (dweight - along) scale.
+    fn differences<T, FMA>(weights: &[T], along: T, scale: T, dweights: &mut [T]) {
+        let _ = FMA;
+        for (d, &p) in dweights.iter_mut().zip(weights) {
+            *d = p * (*d - along) * scale;
+        }
+    }
+
+    fn dot<T, FMA>(a: &[T], b: &[T]) -> T {
+        let mut sums = [T::ZERO; N];
+        let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<N>(), b.as_chunks::<N>());
+        for (a, b) in a.iter().zip(b) {
+            for j in 0..N {
+                sums[j] = a[j].fma::<FMA>(b[j], sums[j]);
+            }
+        }
+        for ((sum, &a), &b) in sums.iter_mut().zip(a_rest).zip(b_rest) {
+            *sum = a.fma::<FMA>(b, *sum);
+        }
+        add_lanes(sums)
+    }
+
+    fn scale<T, FMA>(row: &mut [T], factor: T) {
+        let _ = FMA;
+        for x in row {
+            *x = *x * factor;
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! CPU machinery, no op: threads, instruction sets, tiles, vector math, gemm and convolution
+//! drivers.
+//!
+//! An inside of torchrs, which alone uses it: no promise is made of what is here.
+//!
+//! Knows nothing of tensors: only raw strided buffers, and what a loop is.
+
+pub mod arch;
+pub mod attention;
+mod handover;
+pub mod convolution;
+pub mod elementwise;
+pub mod folds;
+pub mod linalg;
+pub mod numbers;
+pub mod products;
+pub mod recurrent;
+pub mod threads;
+// From here the files take atomics that `crates/interleavings` runs with others.
+use std::sync::atomic;

@@ -1,0 +1,111 @@
+//! Runs of f32 to f16 and bf16, by the instructions that x86-64 has for it.
+
+use half::{bf16, f16};
+use std::arch::x86_64::*;
+
+use crate::numbers::widen::Widen;
+
+/// Rounds as many of `n` numbers as fill registers, and says how many.
+///
+/// # Safety
+/// There are `n` numbers on both sides; the processor has F16C.
+#[target_feature(enable = "avx,f16c")]
+#[inline]
+pub unsafe fn narrow_f16(from: *const f32, to: *mut f16, n: usize) -> usize {
+    for i in (0..n / 8 * 8).step_by(8) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let wide = _mm256_loadu_ps(from.add(i));
+            let half = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(wide);
+            _mm_storeu_si128(to.add(i).cast(), half);
+        }
+    }
+    n / 8 * 8
+}
+
+/// Rounds as many of `n` numbers as fill pairs of registers, and says how many. The upper and the lower halves of
+/// sixteen are rounded as integers of 16 bits, which takes half as many instructions as eight of 32.
+///
+/// # Safety
+/// There are `n` numbers on both sides; the processor has AVX2.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub unsafe fn narrow_bf16(from: *const f32, to: *mut bf16, n: usize) -> usize {
+    const ODD_WORDS: i32 = 0b1010_1010;
+    let (one, middle) = (_mm256_set1_epi16(1), _mm256_set1_epi16(i16::MIN));
+    // Of each four pairs of words the first ones, then the others.
+    let apart = _mm256_broadcastsi128_si256(_mm_setr_epi8(
+        0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15,
+    ));
+    for i in (0..n / 16 * 16).step_by(16) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (x, y) = (_mm256_loadu_ps(from.add(i)), _mm256_loadu_ps(from.add(i + 8)));
+            if _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_UNORD_Q>(x, y)) != 0 {
+                // A NaN, which rounding could turn into infinity.
+                for j in i..i + 16 {
+                    to.add(j).write(bf16::narrow(from.add(j).read()));
+                }
+                continue;
+            }
+            let (x, y) = (_mm256_castps_si256(x), _mm256_castps_si256(y));
+            let upper = _mm256_blend_epi16::<ODD_WORDS>(_mm256_srli_epi32::<16>(x), y);
+            let lower = _mm256_blend_epi16::<ODD_WORDS>(x, _mm256_slli_epi32::<16>(y));
+            // Up from more than the middle, and from the middle to an even number.
+            let past = _mm256_adds_epu16(lower, _mm256_and_si256(upper, one));
+            let up = _mm256_min_epu16(_mm256_subs_epu16(past, middle), one);
+            let mixed = _mm256_shuffle_epi8(_mm256_add_epi16(upper, up), apart);
+            let rounded = _mm256_permute4x64_epi64::<0b11_01_10_00>(mixed);
+            _mm256_storeu_si256(to.add(i).cast(), rounded);
+        }
+    }
+    n / 16 * 16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::numbers::widen::widen_f16;
+
+    /// All exponents, roundings and NaN, in an order in which neighbours differ.
+    fn numbers() -> Vec<f32> {
+        let steps = (0..=u32::MAX).step_by(9973).chain((0x3300_0000..0x3900_0000).step_by(331));
+        let ties = (0..=u16::MAX).flat_map(|high| {
+            [0x7fff, 0x8000, 0x8001, 0xffff].map(|low| u32::from(high) << 16 | low)
+        });
+        steps.chain(ties).map(f32::from_bits).collect()
+    }
+
+    fn equal<T: Widen<Wide = f32> + Copy + Default + PartialEq>(
+        run: unsafe fn(*const f32, *mut T, usize) -> usize,
+    ) {
+        let numbers = numbers();
+        let mut got = vec![T::default(); numbers.len()];
+        // SAFETY: as many on both sides; the callers looked at the processor.
+        let done = unsafe { run(numbers.as_ptr(), got.as_mut_ptr(), numbers.len()) };
+        assert!(done + 16 > numbers.len());
+        for (x, got) in numbers.iter().zip(&got[..done]) {
+            let want = T::narrow(*x);
+            assert!(*got == want || x.is_nan() && got.widen().is_nan(), "{x} {:#x}", x.to_bits());
+        }
+    }
+
+    #[test]
+    fn runs_equal_the_numbers_one_by_one() {
+        if is_x86_feature_detected!("avx2") {
+            equal(narrow_bf16);
+        }
+        if is_x86_feature_detected!("f16c") {
+            equal(narrow_f16);
+            let halves: Vec<f16> = (0..=u16::MAX).map(f16::from_bits).collect();
+            let mut got = vec![0.0; halves.len()];
+            // SAFETY: as above.
+            let done = unsafe { widen_f16(halves.as_ptr(), got.as_mut_ptr(), halves.len()) };
+            assert_eq!(done, halves.len());
+            for (half, got) in halves.iter().zip(got) {
+                let want = half.widen();
+                assert!(got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan());
+            }
+        }
+    }
+}
