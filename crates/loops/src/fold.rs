@@ -41,11 +41,13 @@ impl Plan {
     }
 
     /// Number of outputs.
+    #[inline]
     pub fn outputs(&self) -> usize {
         self.kept.iter().map(|d| d.0).product()
     }
 
     /// Number of elements of each output.
+    #[inline]
     pub fn count(&self) -> usize {
         self.folded.iter().map(|d| d.0).product()
     }

@@ -106,6 +106,7 @@ pub fn available() -> Isa {
 /// f32's: to widen the operands is as fast there, and more exact, since the instruction takes subnormal numbers
 /// for 0.
 #[cfg(target_arch = "x86_64")]
+#[inline]
 pub fn multiplies_bf16() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
     current() == Isa::Avx512 && *FOUND.get_or_init(multiplies_bf16_fast)

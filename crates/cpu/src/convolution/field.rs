@@ -35,6 +35,7 @@ pub struct Window {
 
 impl Window {
     /// Number of grid points.
+    #[inline]
     pub fn points(&self) -> usize {
         self.grid[0] * self.grid[1]
     }
@@ -186,11 +187,13 @@ impl Field {
     }
 
     /// Distance between the prepared planes of images of `channels` channels.
+    #[inline]
     pub fn image(&self, channels: usize) -> usize {
         self.image.unwrap_or(channels * self.channel)
     }
 
     /// Elements of the prepared copy of `planes` planes; 0 where none is needed.
+    #[inline]
     pub fn len(&self, planes: usize) -> usize {
         if self.direct { 0 } else { planes * self.plane + Self::SLACK }
     }

@@ -119,6 +119,7 @@ impl Kernel {
     }
 
     /// The formula as written, where the kernel has it.
+    #[inline]
     pub fn text(&self) -> Option<&Text> {
         self.text.as_ref()
     }

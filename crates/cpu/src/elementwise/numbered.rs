@@ -9,6 +9,7 @@ use torchrs_loops::Plan;
 const SHORTEST: usize = 48;
 
 /// Whether the plan's rows are such, of `size` bytes an element, and enough of them for all threads.
+#[inline]
 pub fn is_numbered(plan: &Plan, size: usize) -> bool {
     let size = size as isize;
     plan.dims.len() > 1

@@ -71,6 +71,7 @@ pub struct PhiloxStream {
 
 impl PhiloxStream {
     /// The beginning of stream number `stream` under `seed`.
+    #[inline]
     pub fn new(seed: u64, stream: u64) -> Self {
         let key = [seed as u32, (seed >> 32) as u32];
         PhiloxStream { key, stream, next_block: 0, words: [0; 4], used: 4 }

@@ -83,6 +83,7 @@ pub enum Order {
 
 impl Order {
     /// The faster one for so many bytes.
+    #[inline]
     pub fn of(bytes: usize) -> Order {
         if is_like_zen4() && are_far(bytes) { Order::InTurn } else { Order::Together }
     }

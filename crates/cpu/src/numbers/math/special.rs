@@ -12,6 +12,7 @@ unsafe extern "C" {
 }
 
 /// Complement of the error function, 1 - erf(x).
+#[inline]
 pub fn erfc(x: f64) -> f64 {
     c_erfc(x)
 }
@@ -39,6 +40,7 @@ pub fn erfinv(x: f64) -> f64 {
 }
 
 /// Inverse of the normal distribution's function.
+#[inline]
 pub fn ndtri(p: f64) -> f64 {
     if p < 0.5 { -SQRT_2 * erfc_inverse(2.0 * p) } else { SQRT_2 * erfc_inverse(2.0 - 2.0 * p) }
 }
@@ -207,21 +209,25 @@ fn bessel<const ORDER: u32, const SCALED: bool>(x: f64) -> f64 {
 }
 
 /// Modified Bessel function of order 0.
+#[inline]
 pub fn i0(x: f64) -> f64 {
     if x.is_nan() { x } else { bessel::<0, false>(x) }
 }
 
 /// Modified Bessel function of order 1.
+#[inline]
 pub fn i1(x: f64) -> f64 {
     if x.is_nan() { x } else { bessel::<1, false>(x).copysign(x) }
 }
 
 /// [`i0`] times e^-|x|.
+#[inline]
 pub fn i0e(x: f64) -> f64 {
     if x.is_nan() { x } else { bessel::<0, true>(x) }
 }
 
 /// [`i1`] times e^-|x|.
+#[inline]
 pub fn i1e(x: f64) -> f64 {
     if x.is_nan() { x } else { bessel::<1, true>(x).copysign(x) }
 }

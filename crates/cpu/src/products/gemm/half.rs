@@ -40,6 +40,7 @@ pub struct HalfGemm {
 
 impl HalfGemm {
     /// Whether this processor has the instructions.
+    #[inline]
     pub fn is_there() -> bool {
         pairs::kernels().is_some()
     }

@@ -20,6 +20,7 @@ pub use pack::{HalfPanels, are_pairs, pack};
 pub use work::{Finish, Gather, Kernels, ROWS, Round, Scatter};
 
 /// The functions for pairs, where the processor has the instruction.
+#[inline]
 pub fn kernels() -> Option<Kernels> {
     #[cfg(target_arch = "x86_64")]
     return isa::multiplies_bf16().then(x86::kernels);

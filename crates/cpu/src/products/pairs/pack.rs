@@ -32,6 +32,7 @@ pub struct HalfPanels {
 }
 
 /// Whether a matrix whose columns follow one another at `source`, `row` apart, is one of pairs as it lies.
+#[inline]
 pub fn are_pairs(source: *const bf16, row: isize) -> bool {
     row % 2 == 0 && source.cast::<f32>().is_aligned()
 }
