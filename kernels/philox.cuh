@@ -1,4 +1,4 @@
-// Philox 4x32-10 as src/cpu/numbers/philox.rs: word w of block b belongs to place 4 b + w.
+// Philox 4x32-10 as crates/cpu/src/numbers/philox.rs: word w of block b belongs to place 4 b + w.
 
 struct Words { u32 w[4]; };
 

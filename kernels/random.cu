@@ -15,7 +15,7 @@ template <int BITS> __device__ __forceinline__ float unit(u32 word) {
     return (float)(i32)(word >> (32 - BITS)) * (1.0f / (float)(1u << BITS));
 }
 
-// The logarithm of a number in (0, 1], as src/cpu/numbers/math/single.rs.
+// The logarithm of a number in (0, 1], as crates/cpu/src/numbers/math/single.rs.
 __device__ __forceinline__ float log_of(float x) {
     u32 bits = __float_as_uint(x) - 0x3f3504f3u;
     float e = (float)((i32)bits >> 23), f = __uint_as_float((bits & 0x007fffffu) + 0x3f3504f3u) - 1.0f;

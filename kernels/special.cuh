@@ -1,4 +1,4 @@
-// The special functions of formulas, as src/cpu/numbers/math/special.rs has them: in f64, also for f32.
+// The special functions of formulas, as crates/cpu/src/numbers/math/special.rs has them: in f64, also for f32.
 
 #define TWO_BY_SQRT_PI 1.12837916709551257390
 #define POSITIVE_INFINITY __longlong_as_double(0x7ff0000000000000ll)
