@@ -18,6 +18,7 @@ crate::pointwise! {
     /// ```
     pub arith add / add_ (x, other) = x + other;
         grad(g) { x: g, other: g }
+        complex(z) { join(z.pairs(0) + z.pairs(1)) }
 
     /// Sum with a multiple (`torch.add` with `alpha`).
     ///
@@ -30,6 +31,7 @@ crate::pointwise! {
     /// ```
     pub arith add_scaled / add_scaled_ (x, other; alpha = 0.75) = x + other * alpha;
         grad(g) { x: g, other: g * alpha }
+        complex(z) { join(z.pairs(0).add_scaled(&z.pairs(1), z.param(0))) }
 
     /// Difference (`torch.sub`).
     ///
@@ -41,6 +43,7 @@ crate::pointwise! {
     /// ```
     pub numeric sub / sub_ (x, other) = x - other;
         grad(g) { x: g, other: -g }
+        complex(z) { join(z.pairs(0) - z.pairs(1)) }
 
     /// Product (`torch.mul`); of bool, "and".
     ///
@@ -52,6 +55,7 @@ crate::pointwise! {
     /// ```
     pub arith mul / mul_ (x, other) = x * other;
         grad(g, x, other) { x: g * other, other: g * x }
+        complex(z) { product_of(z) }
 
     /// Quotient in floating point (`torch.div`).
     ///
@@ -65,6 +69,7 @@ crate::pointwise! {
     pub float div / div_ (x, other) = x / other;
         grad(g, x, other) { x: g / other, other: -(g * (x / other / other)) }
         sample { other: 0.5..3.0 }
+        complex(z) { quotient_of(z) }
 
     /// Negative (`torch.neg`).
     ///
@@ -76,6 +81,7 @@ crate::pointwise! {
     /// ```
     pub numeric neg / neg_ (x) = -x;
         grad(g) { x: -g }
+        complex(z) { join(-z.pairs(0)) }
 
     /// Absolute value (`torch.abs`).
     ///
@@ -87,6 +93,7 @@ crate::pointwise! {
     /// ```
     pub arith abs / abs_ (x) = abs(x);
         grad(g, x) { x: g * sign(x) }
+        complex(z) { abs(&z.z(0)) }
 
     /// -1, 0 or 1 (`torch.sign`).
     ///
@@ -110,6 +117,7 @@ crate::pointwise! {
     pub float reciprocal / reciprocal_ (x) = 1.0 / x;
         grad(g, y) { x: -(g * y * y) }
         sample { x: 0.5..3.0 }
+        complex(z) { div(&z.one(), &z.z(0)) }
 
     /// The larger of two (`torch.maximum`); NaN if one is. At a tie each gets half of the gradient.
     ///
@@ -192,6 +200,7 @@ crate::pointwise! {
     /// x^2 ([`Tensor::square`]).
     arith square(x) = x * x;
         grad(g, x) { x: g * 2.0 * x }
+        complex(z) { mul(&z.z(0), &z.z(0)) }
 
     /// 0 below 0, 1 above, and `values` at 0 ([`Tensor::heaviside`]).
     arith heaviside(x, values) = select(eq(x, 0.0), values, select(gt(x, 0.0), 1.0, 0.0));
@@ -211,6 +220,7 @@ crate::pointwise! {
             ),
         }
         sample { x: 0.3..3.0, exponent: -2.0..2.0 }
+        complex(z) { pow(z) }
 
     /// x^3 ([`Tensor::pow`]).
     arith cube(x) = x * x * x;

@@ -18,6 +18,7 @@ crate::pointwise! {
     /// assert_eq!(x.eq_(2.0).to_vec::<f32>(), [0.0, 1.0, 0.0]);
     /// ```
     pub compare eq / eq_ (x, other) = eq(x, other);
+        complex(z) { z.pairs(0).eq(&z.pairs(1)).all_dim(&[-1], false) }
     /// Not equal (`torch.ne`); true for NaN.
     ///
     /// ```
@@ -27,6 +28,7 @@ crate::pointwise! {
     /// assert_eq!(x.ne_(2.0).to_vec::<f32>(), [1.0, 0.0, 1.0]);
     /// ```
     pub compare ne / ne_ (x, other) = ne(x, other);
+        complex(z) { z.pairs(0).ne(&z.pairs(1)).any_dim(&[-1], false) }
     /// Less (`torch.lt`).
     ///
     /// ```
@@ -103,6 +105,7 @@ crate::pointwise! {
     /// assert_eq!(x.logical_not_().to_vec::<f32>(), [1.0, 0.0]);
     /// ```
     pub compare logical_not / logical_not_ (x) = eq(x, 0.0);
+        complex(z) { z.z(0).eq(0i64) }
 
     /// Is not a number (`torch.isnan`).
     ///
@@ -112,6 +115,7 @@ crate::pointwise! {
     /// assert_eq!(x.isnan().to_vec::<bool>(), [false, false, true]);
     /// ```
     pub compare isnan(x) = ne(x, x);
+        complex(z) { z.pairs(0).isnan().any_dim(&[-1], false) }
     /// Is plus or minus infinity (`torch.isinf`).
     ///
     /// ```
@@ -120,6 +124,7 @@ crate::pointwise! {
     /// assert_eq!(x.isinf().to_vec::<bool>(), [false, true, false]);
     /// ```
     pub compare isinf(x) = eq(abs(x), INFINITY);
+        complex(z) { z.pairs(0).isinf().any_dim(&[-1], false) }
     /// Is neither infinite nor NaN (`torch.isfinite`).
     ///
     /// ```
@@ -128,6 +133,7 @@ crate::pointwise! {
     /// assert_eq!(x.isfinite().to_vec::<bool>(), [true, false, false]);
     /// ```
     pub compare isfinite(x) = eq(x - x, 0.0);
+        complex(z) { z.pairs(0).isfinite().all_dim(&[-1], false) }
 
     /// Is plus infinity (`torch.isposinf`).
     ///

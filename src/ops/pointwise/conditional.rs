@@ -20,6 +20,7 @@ crate::pointwise! {
             a: select(ne(condition, 0.0), g, 0.0),
             b: select(ne(condition, 0.0), 0.0, g),
         }
+        complex(z) { choose(z.input(0), &z.pairs(1), &z.pairs(2)) }
 
     /// The way from `x` to `end`, `weight` of it (`torch.lerp`); exact at both ends.
     ///
@@ -32,6 +33,7 @@ crate::pointwise! {
     pub float lerp / lerp_ (x, end, weight)
         = select(lt(abs(weight), 0.5), x + weight * (end - x), end - (end - x) * (1.0 - weight));
         grad(g, x, end, weight) { x: g * (1.0 - weight), end: g * weight, weight: g * (end - x) }
+        complex(z) { between(z) }
 
     /// x + value a b (`torch.addcmul`).
     ///
@@ -44,6 +46,7 @@ crate::pointwise! {
     /// ```
     pub arith addcmul / addcmul_ (x, a, b; value = 0.75) = x + a * b * value;
         grad(g, a, b) { x: g, a: g * b * value, b: g * a * value }
+        complex(z) { z.z(0) + mul(&z.z(1), &z.z(2)) * z.param(0) }
 
     /// x + value a / b (`torch.addcdiv`).
     ///
@@ -57,6 +60,7 @@ crate::pointwise! {
     pub float addcdiv / addcdiv_ (x, a, b; value = 0.75) = x + a / b * value;
         grad(g, a, b) { x: g, a: g * value / b, b: -(g * (a / b / b) * value) }
         sample { b: 0.5..3.0 }
+        complex(z) { z.z(0) + div(&z.z(1), &z.z(2)) * z.param(0) }
 }
 
 crate::pointwise! {
@@ -116,6 +120,7 @@ crate::pointwise! {
             x: select(ne(mask, 0.0), 0.0, g),
             value: select(ne(mask, 0.0), g, 0.0),
         }
+        complex(z) { choose(z.input(1), &z.pairs(2), &z.pairs(0)) }
 }
 
 /// Whether both limits are numbers.

@@ -2,7 +2,8 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::operands::{compute_of, constant, format_of};
+use super::format::format_of;
+use super::operands::{compute_of, constant};
 use super::row;
 use crate::autograd::{BackwardCtx, record, record_inplace};
 use crate::cpu::elementwise::copy::{Elements, copy};

@@ -20,6 +20,7 @@ crate::pointwise! {
     /// ```
     pub float exp / exp_ (x) = exp(x);
         grad(g, y) { x: g * y }
+        complex(z) { exp(&z.z(0)) }
 
     /// 2^x (`torch.exp2`).
     ///
@@ -55,6 +56,7 @@ crate::pointwise! {
     pub float log / log_ (x) = log(x);
         grad(g, x) { x: g / x }
         sample { x: 0.3..5.0 }
+        complex(z) { Tensor::complex(&abs(&z.z(0)).log(), &angle(&z.z(0))) }
 
     /// log(1 + x), exact near 0 (`torch.log1p`).
     ///
@@ -105,6 +107,7 @@ crate::pointwise! {
     pub float sqrt / sqrt_ (x) = sqrt(x);
         grad(g, y) { x: g / (y * 2.0) }
         sample { x: 0.3..5.0 }
+        complex(z) { sqrt(&z.z(0)) }
 
     /// 1 / sqrt(x) (`torch.rsqrt`).
     ///
@@ -118,6 +121,7 @@ crate::pointwise! {
     pub float rsqrt / rsqrt_ (x) = rsqrt(x);
         grad(g, y) { x: g * -0.5 * y * y * y }
         sample { x: 0.3..5.0 }
+        complex(z) { sqrt(&z.z(0)).reciprocal() }
 
     /// Sine (`torch.sin`).
     ///
@@ -131,6 +135,7 @@ crate::pointwise! {
     /// ```
     pub float sin / sin_ (x) = sin(x);
         grad(g, x) { x: g * cos(x) }
+        complex(z) { of_parts(&z.z(0), |a, b| a.sin() * b.cosh(), |a, b| a.cos() * b.sinh()) }
 
     /// Cosine (`torch.cos`).
     ///
@@ -144,6 +149,7 @@ crate::pointwise! {
     /// ```
     pub float cos / cos_ (x) = cos(x);
         grad(g, x) { x: -(g * sin(x)) }
+        complex(z) { of_parts(&z.z(0), |a, b| a.cos() * b.cosh(), |a, b| -(a.sin() * b.sinh())) }
 
     /// Tangent (`torch.tan`).
     ///
@@ -211,6 +217,7 @@ crate::pointwise! {
     /// ```
     pub float sinh / sinh_ (x) = sinh(x);
         grad(g, x) { x: g * cosh(x) }
+        complex(z) { of_parts(&z.z(0), |a, b| a.sinh() * b.cos(), |a, b| a.cosh() * b.sin()) }
 
     /// Hyperbolic cosine (`torch.cosh`).
     ///
@@ -223,6 +230,7 @@ crate::pointwise! {
     /// ```
     pub float cosh / cosh_ (x) = cosh(x);
         grad(g, x) { x: g * sinh(x) }
+        complex(z) { of_parts(&z.z(0), |a, b| a.cosh() * b.cos(), |a, b| a.sinh() * b.sin()) }
 
     /// Hyperbolic tangent (`torch.tanh`).
     ///
@@ -335,6 +343,7 @@ crate::pointwise! {
     /// ```
     pub float angle(x) = select(ne(x, x), x, select(lt(x, 0.0), PI, 0.0));
         grad(g) { x: 0.0 }
+        complex(z) { angle(&z.z(0)) }
 
     /// Error function (`torch.erf`).
     ///

@@ -37,6 +37,7 @@
 /// VISIBILITY KIND name / name_ (inputs; params) = formula;
 ///     grad(g, saved...) { input: formula, ... }
 ///     sample { input: low..high, ... }
+///     complex(z) { tensor }
 /// ```
 ///
 /// - `KIND` is `float`, `arith`, `numeric`, `compare` or `bitwise`
@@ -51,6 +52,7 @@
 ///   their names, then any other name for the result. That list is what is saved for backward.
 ///   Parameters are always known. Leave `grad` out when the op has no derivative.
 /// - `sample` says where the generic checks take their inputs; the default is `-3.0..3.0`.
+/// - `complex`, for rows of this crate, is what the op is of complex numbers `z`; without it the row throws for them.
 ///
 /// Each row becomes a function of that name, and a static in the module that `table` names; the
 /// module's `ROWS` lists them all.
@@ -62,10 +64,11 @@ macro_rules! pointwise {
         ( $x0:ident $(: $slot0:ident)? $(, $x:ident $(: $slot:ident)?)* $(; $($p:ident = $default:expr),+)? ) = $body:expr;
         $(grad ( $($names:ident),+ ) { $($by:ident : $derivative:expr),+ $(,)? })?
         $(sample { $($sampled:ident : $low:literal .. $high:literal),+ $(,)? })?
+        $(complex ( $z:ident ) { $meaning:expr })?
     )*) => {
         $crate::__pointwise_table! { $table $(
             $(#[$doc])+ $kind $name ( $x0 $(: $slot0)? $(, $x $(: $slot)?)* ) [$($($p),+)?] ($($($default),+)?) = $body;
-            [$([$($names),+] { $($by: $derivative),+ })?] [$($(($sampled, $low, $high)),+)?]
+            [$([$($names),+] { $($by: $derivative),+ })?] [$($(($sampled, $low, $high)),+)?] [$($z, $meaning)?]
         )* }
         impl $crate::Tensor { $(
             $crate::__pointwise_method! {
@@ -80,10 +83,11 @@ macro_rules! pointwise {
         ( $($x:ident $(: $slot:ident)?),+ $(; $($p:ident = $default:expr),+)? ) = $body:expr;
         $(grad ( $($names:ident),+ ) { $($by:ident : $derivative:expr),+ $(,)? })?
         $(sample { $($sampled:ident : $low:literal .. $high:literal),+ $(,)? })?
+        $(complex ( $z:ident ) { $meaning:expr })?
     )*) => {
         $crate::__pointwise_table! { $table $(
             $(#[$doc])+ $kind $name ( $($x $(: $slot)?),+ ) [$($($p),+)?] ($($($default),+)?) = $body;
-            [$([$($names),+] { $($by: $derivative),+ })?] [$($(($sampled, $low, $high)),+)?]
+            [$([$($names),+] { $($by: $derivative),+ })?] [$($(($sampled, $low, $high)),+)?] [$($z, $meaning)?]
         )* }
     };
     // Anywhere: functions.
@@ -92,10 +96,11 @@ macro_rules! pointwise {
         ( $($x:ident $(: $slot:ident)?),+ $(; $($p:ident = $default:expr),+)? ) = $body:expr;
         $(grad ( $($names:ident),+ ) { $($by:ident : $derivative:expr),+ $(,)? })?
         $(sample { $($sampled:ident : $low:literal .. $high:literal),+ $(,)? })?
+        $(complex ( $z:ident ) { $meaning:expr })?
     )*) => {
         $crate::__pointwise_table! { $table $(
             $(#[$doc])+ $kind $name ( $($x $(: $slot)?),+ ) [$($($p),+)?] ($($($default),+)?) = $body;
-            [$([$($names),+] { $($by: $derivative),+ })?] [$($(($sampled, $low, $high)),+)?]
+            [$([$($names),+] { $($by: $derivative),+ })?] [$($(($sampled, $low, $high)),+)?] [$($z, $meaning)?]
         )* }
         $(
             $crate::__pointwise_function! {
@@ -213,7 +218,7 @@ macro_rules! __pointwise_function {
 #[doc(hidden)]
 macro_rules! __pointwise_table {
     ($table:ident $(
-        $(#[$doc:meta])+ $kind:ident $name:ident $inputs:tt $params:tt $defaults:tt = $body:expr; $grad:tt $samples:tt
+        $(#[$doc:meta])+ $kind:ident $name:ident $inputs:tt $params:tt $defaults:tt = $body:expr; $grad:tt $samples:tt $complex:tt
     )*) => {
         #[doc = "Rows made by `pointwise!`."]
         #[allow(non_upper_case_globals)]
@@ -224,7 +229,7 @@ macro_rules! __pointwise_table {
                 // A module of its own: there the rows' names are not in scope, so that an operand may
                 // be called like a row.
                 mod $name {
-                    $crate::__pointwise_row! { $kind $name $inputs $params $defaults = $body; $grad $samples }
+                    $crate::__pointwise_row! { $kind $name $inputs $params $defaults = $body; $grad $samples $complex }
                 }
             )*
             /// All rows of this table.
@@ -244,7 +249,7 @@ macro_rules! __pointwise_row {
     (@ $Bound:ident $Kind:ident $compile:ident $name:ident
         ( $($x:ident $(: $slot:ident)?),+ ) $params:tt ( $($default:expr),* ) = $body:expr;
         [$($names:tt { $($by:ident : $derivative:expr),+ })?]
-        [$(($sampled:ident, $low:literal, $high:literal)),*]
+        [$(($sampled:ident, $low:literal, $high:literal)),*] $complex:tt
     ) => {
         #[allow(unused_imports)]
         use $crate::ops::pointwise::formula::*;
@@ -307,6 +312,7 @@ macro_rules! __pointwise_row {
                 }
             }),+)?],
             samples: &[$((stringify!($sampled), $low, $high)),*],
+            complex: $crate::__pointwise_complex!($complex),
         };
     };
 }
@@ -320,6 +326,23 @@ macro_rules! __pointwise_names {
     ([$($name:ident),*]) => {
         &[$(stringify!($name)),*]
     };
+}
+
+#[macro_export]
+#[doc(hidden)]
+macro_rules! __pointwise_complex {
+    ([]) => {
+        None
+    };
+    ([$z:ident, $meaning:expr]) => {{
+        #[allow(unused_imports)]
+        use $crate::ops::pointwise::complex::formulas::*;
+        use $crate::{Tensor, ops::pointwise::complex::Numbers};
+        fn meaning($z: &Numbers<'_>) -> Tensor {
+            $meaning
+        }
+        Some(meaning)
+    }};
 }
 
 #[macro_export]
@@ -382,6 +405,7 @@ macro_rules! __pointwise_update_row {
             saved: &[],
             gradients: &[],
             samples: &[],
+            complex: None,
         };
     };
 }

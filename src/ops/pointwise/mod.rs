@@ -37,6 +37,7 @@ mod division;
 #[cfg(test)]
 mod edges;
 mod elementary;
+mod format;
 pub mod formula;
 mod losses;
 mod macros;
@@ -57,11 +58,11 @@ pub use apply::{apply, apply_inplace, apply_update};
 pub use comparison::Closeness;
 pub(crate) use copying::{assign_strided, zero_all};
 pub use division::Rounding;
+pub(in crate::ops) use format::format_of;
 pub(crate) use losses::{
     absolute_error, divergence, huber_error, log_divergence, logit_error, probability_error,
     squared_error,
 };
-pub(in crate::ops) use operands::format_of;
 pub use out::apply_out;
 pub use row::{Kind, Row};
 pub use symbolic::Symbol;

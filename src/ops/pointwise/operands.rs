@@ -1,8 +1,8 @@
 //! What a row's operands are to a kernel, and what they have in common: the type that they promote to, the
 //! shape that they broadcast to, memory for the result.
-
 use smallvec::SmallVec;
 
+use super::format::format_of;
 use super::row::{Kind, Row};
 use crate::error::{Error, throw};
 use crate::loops::{Compute, Constant, Format, Operand as Buffer};
@@ -34,25 +34,6 @@ pub(super) fn constant(s: Scalar) -> Constant {
         Scalar::F(v) => Constant::F(v),
         Scalar::I(v) => Constant::I(v),
         Scalar::B(v) => Constant::I(v as i64),
-    }
-}
-
-#[inline]
-pub(in crate::ops) fn format_of(dtype: Dtype) -> Format {
-    match dtype {
-        Dtype::F64 => Format::F64,
-        Dtype::F32 => Format::F32,
-        Dtype::F16 => Format::F16,
-        Dtype::BF16 => Format::BF16,
-        Dtype::I64 => Format::I64,
-        Dtype::I32 => Format::I32,
-        Dtype::I16 => Format::I16,
-        Dtype::I8 => Format::I8,
-        Dtype::U8 => Format::U8,
-        Dtype::Bool => Format::Bool,
-        // Of complex numbers only size and place count: no kernel gets them.
-        Dtype::C64 => Format::I64,
-        Dtype::C128 => Format::Wide,
     }
 }
 

@@ -9,9 +9,11 @@
 //! assert_eq!(row.formula, "maximum(x, x * slope)");
 //! ```
 
+use super::complex::Numbers;
 use super::symbolic::Symbol;
 use crate::cpu::elementwise::kernel::{Formula, Kernel};
 pub use crate::loops::Text;
+use crate::Tensor;
 use crate::tensor::Dtype;
 
 /// Which element types an op takes, and what type its result has. The operands are first promoted
@@ -149,6 +151,9 @@ pub struct Row {
     /// Intervals from which the generic checks take inputs where the default one will not do: name,
     /// low, high.
     pub samples: &'static [(&'static str, f64, f64)],
+    /// The op on complex numbers, where it has a meaning for them.
+    #[doc(hidden)]
+    pub complex: Option<fn(&Numbers<'_>) -> Tensor>,
 }
 
 impl std::fmt::Debug for Row {

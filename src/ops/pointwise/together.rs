@@ -4,7 +4,8 @@ use std::cell::RefCell;
 
 use smallvec::SmallVec;
 
-use super::operands::{compute_of, constants, format_of};
+use super::format::format_of;
+use super::operands::{compute_of, constants};
 use super::row::Row;
 use crate::cuda::Stream;
 use crate::cuda::pointwise::{Update, execute_many};

@@ -6,26 +6,31 @@
 //! The gradient of a real number L by z = x + iy is dL/dx + i dL/dy, as in PyTorch: the pair of the
 //! gradients by the parts. So the derivative of anything that is made of views of the parts follows.
 //!
-//! `pointwise.rs` says which rows of the tables take complex numbers; all others throw.
+//! A row that takes complex numbers says so by its clause `complex(z) { .. }`, made of `formulas.rs`; all others throw.
 
+mod apply;
 pub(in crate::ops) mod cuda;
-mod pointwise;
+pub(in crate::ops) mod formulas;
+mod pairs;
 mod product;
 #[cfg(test)]
 mod tests;
 
-pub(in crate::ops) use pointwise::{pointwise, pointwise_inplace};
+pub(in crate::ops) use apply::{pointwise, pointwise_inplace};
+pub use pairs::Numbers;
+use pairs::record_join;
+pub(in crate::ops) use pairs::{bilinear, by_pairs};
 pub(in crate::ops) use product::mul as product_of;
 
 use smallvec::smallvec;
 
+use crate::Tensor;
 use crate::autograd::{BackwardCtx, no_grad, record};
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, positive, values};
 use crate::ops::gpu;
-use crate::tensor::{Dtype, Operand, Scalar, broadcast_shapes};
-use crate::{Device, Tensor};
+use crate::tensor::{Dtype, broadcast_shapes};
 
 impl Tensor {
     /// True for c64 and c128 tensors (`torch.is_complex`).
@@ -227,7 +232,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn sgn(&self) -> Tensor {
-        if self.is_complex() { pointwise::sgn(self) } else { self.sign() }
+        if self.is_complex() { formulas::sgn(self) } else { self.sign() }
     }
 
     /// This tensor in the complex type for its values (c128 for f64, else c64); itself if it is
@@ -242,57 +247,6 @@ impl Tensor {
     pub fn to_complex(&self) -> Tensor {
         self.to_dtype(self.dtype().to_complex())
     }
-}
-
-/// A complex tensor of the given type and device from any operand. A 0-dim tensor of the host goes to a GPU.
-#[track_caller]
-fn as_complex(x: Operand<'_>, dtype: Dtype, device: Device) -> Tensor {
-    match x {
-        Operand::Tensor(t) if t.dim() == 0 => t.to_dtype(dtype).to_device(device),
-        Operand::Tensor(t) => t.to_dtype(dtype),
-        Operand::Scalar(s) => Tensor::full([], s, (dtype, device)),
-    }
-}
-
-/// A real operand in the type of complex numbers' parts: a number, or with a last dimension of size 1 to go
-/// with those of pairs.
-#[track_caller]
-fn factor(x: Operand<'_>, dtype: Dtype) -> Tensor {
-    match x {
-        Operand::Tensor(t) if t.dim() == 0 => t.to_dtype(dtype.to_real()),
-        Operand::Tensor(t) => t.to_dtype(dtype.to_real()).unsqueeze(-1),
-        Operand::Scalar(s) => Tensor::full([], s, dtype.to_real()),
-    }
-}
-
-/// `f` of complex tensors as pairs of real numbers; it keeps the last dimension.
-#[track_caller]
-pub(in crate::ops) fn by_pairs(x: &Tensor, f: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
-    join(f(&x.view_as_real()))
-}
-
-/// A product of complex tensors of one type, of which `f` is that of real ones.
-#[track_caller]
-pub(in crate::ops) fn bilinear(
-    a: &Tensor,
-    b: &Tensor,
-    f: impl Fn(&Tensor, &Tensor) -> Tensor,
-) -> Tensor {
-    let ([x, y], [u, v]) = ([a.real(), a.imag()], [b.real(), b.imag()]);
-    Tensor::complex(&(f(&x, &u) - f(&y, &v)), &(f(&x, &v) + f(&y, &u)))
-}
-
-/// Pairs that nobody else has as complex numbers: not a view, for the pairs are gone.
-fn join(pairs: Tensor) -> Tensor {
-    let Some(layout) = pairs.layout().joined() else { return join(pairs.clone_contiguous()) };
-    let joined = Tensor::from_parts(pairs.storage().clone(), layout, pairs.dtype().to_complex());
-    record_join(&pairs, joined)
-}
-
-fn record_join(pairs: &Tensor, joined: Tensor) -> Tensor {
-    record("view_as_complex", &[pairs], joined, |_| {
-        move |ctx: &BackwardCtx<'_>| smallvec![Some(ctx.grad(0).view_as_real())]
-    })
 }
 
 /// The samples, in real numbers: an input is made complex first and the result is seen as real.

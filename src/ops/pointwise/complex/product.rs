@@ -53,7 +53,7 @@ pub(super) fn mul_conj(x: &Tensor, y: &Tensor) -> Tensor {
 
 /// `x / y` of one complex type; they broadcast.
 #[track_caller]
-pub(super) fn div(x: &Tensor, y: &Tensor) -> Tensor {
+pub(in crate::ops) fn div(x: &Tensor, y: &Tensor) -> Tensor {
     let out = match (gpu::of("div", &[x, y]), x.dtype()) {
         (Some(gpu), _) => cuda::zip(gpu, "divide", x, y, &common_shape("div", x, y)),
         (None, Dtype::C64) => zip::<Complex<f32>>("div", x, y, quotient_single),

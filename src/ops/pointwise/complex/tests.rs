@@ -3,7 +3,7 @@
 use super::*;
 use crate::autograd::{self, gradcheck, gradgradcheck};
 use crate::ops::pointwise::tables;
-use crate::tensor::{Complex, promote_types, result_type};
+use crate::tensor::{Complex, Operand, Scalar, promote_types, result_type};
 use crate::{catch, ops};
 
 type C = Complex<f64>;
