@@ -7,7 +7,6 @@
 
 pub mod arch;
 pub mod attention;
-mod handover;
 pub mod convolution;
 pub mod elementwise;
 pub mod folds;
@@ -16,5 +15,3 @@ pub mod numbers;
 pub mod products;
 pub mod recurrent;
 pub mod threads;
-// From here the files take atomics that `crates/interleavings` runs with others.
-use std::sync::atomic;

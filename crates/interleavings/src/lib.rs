@@ -13,7 +13,7 @@ pub mod atomic;
 
 #[path = "../../../src/counted.rs"]
 mod counted;
-#[path = "../../../src/cpu/handover.rs"]
+#[path = "../../cpu/src/threads/handover.rs"]
 pub mod handover;
 #[path = "../../../src/distributed/shm/sleepers.rs"]
 pub mod sleepers;

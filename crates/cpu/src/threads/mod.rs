@@ -2,8 +2,12 @@
 //!
 //! Knows nothing of what the loops do.
 
+mod handover;
 mod parallel;
 pub mod parts;
 mod pool;
+
+// From here `handover` takes its atomics, which `crates/interleavings` runs with others.
+use std::sync::atomic;
 
 pub use parallel::*;
