@@ -431,7 +431,7 @@ pub fn describe() -> Vec<Finding> {
 mod tests;
 
 #[cfg(test)]
-mod tests {
+mod named_folders {
     use super::*;
 
     #[test]

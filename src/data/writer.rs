@@ -1,8 +1,8 @@
 //! A batch that is being made, as a sample's [`write`](super::Sample::write) fills it.
 
 use super::layout::{BatchLayout, Column, Field, SlotMemory};
-use crate::tensor::dispatch;
 use crate::cpu::elementwise::streaming::{copy_streaming, finish};
+use crate::tensor::dispatch;
 use crate::tensor::{Complex, Dtype, Element, Shape, Tensor};
 
 /// Smaller rows are not worth being written past the cache.

@@ -65,7 +65,6 @@ mod work;
 
 pub use collective::ReduceOp;
 pub use env::WorkerEnv;
-pub use ddp::{CommHook, DDPOptions, DistributedDataParallel, GradBucket};
 pub use group::{ProcessGroup, abort};
 pub use init::{InitOptions, default_group, init_process_group, is_initialized};
 pub(crate) use origin::Origin;
@@ -84,7 +83,7 @@ pub use work::Work;
 
 // Made of modules too, and therefore in `nn`; users look for it beside the groups, as PyTorch's do.
 pub use crate::nn::parallel::{
-    CommHook, DdpOptions, DistributedDataParallel, GradBucket, comm_hooks,
+    CommHook, DDPOptions, DistributedDataParallel, GradBucket, comm_hooks,
 };
 
 use crate::tensor::Dtype;

@@ -1,9 +1,6 @@
 //! What the kernels of several ops share: operands in the type that is computed in, and sums.
 use crate::Tensor;
 use crate::autograd::no_grad;
-use crate::cpu::folds::moments;
-use crate::cpu::numbers::float::{Float, simd_fn};
-use crate::cpu::threads::parts::Parts;
 use crate::tensor::Dtype;
 
 /// `x` as a contiguous tensor without history, in f32 if it is of a half type.

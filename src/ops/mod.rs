@@ -7,9 +7,6 @@
 //! ```
 
 mod attention;
-mod avg_pool;
-mod batch_norm;
-mod cat;
 #[doc(hidden)]
 pub mod catalogue;
 #[cfg(test)]
@@ -47,16 +44,14 @@ pub use image::unfold::UnfoldOptions;
 pub use indexing::embedding_bag::{BagMode, EmbeddingBagOptions};
 pub use indexing::reduction::ScatterReduce;
 pub use indexing::search::SearchOptions;
-pub use loss::cross_entropy::{CrossEntropyOptions, NllLossOptions, Reduction};
-pub use loss::ctc_loss::{CtcLossOptions, ctc_loss};
+pub use loss::cross_entropy::{CrossEntropyOptions, NLLLossOptions, Reduction};
+pub use loss::ctc_loss::{CTCLossOptions, ctc_loss};
 pub use pool::max::{Pool1dOptions, Pool2dOptions, Pool3dOptions, PoolOptions};
 pub use reduce::distinct::Unique;
 pub use reduce::sort::Interpolation;
 pub use shape::pad::PadMode;
 pub use shape::stacks::Indexing;
 pub use shape::views;
-pub use cross_entropy::{CrossEntropyOptions, NLLLossOptions, Reduction};
-pub use ctc_loss::{CTCLossOptions, ctc_loss};
 
 /// The samples of all ops that have a file of their own, for [`checks`].
 #[cfg(test)]

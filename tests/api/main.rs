@@ -7,3 +7,5 @@ mod module;
 mod nn;
 mod optim;
 mod optim_reference;
+mod races;
+mod silent_misuse;

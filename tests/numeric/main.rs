@@ -5,6 +5,7 @@ mod any_sizes;
 mod draw;
 mod layout_properties;
 mod long_sums;
+mod norms_range;
 mod ops_reference;
 mod pointwise;
 mod pointwise_semantics;

@@ -9,5 +9,5 @@ pub mod comm_hooks;
 mod ddp;
 mod sync_batch_norm;
 
-pub use ddp::{CommHook, DdpOptions, DistributedDataParallel, GradBucket};
+pub use ddp::{CommHook, DDPOptions, DistributedDataParallel, GradBucket};
 pub(super) use sync_batch_norm::sync_batch_norm;

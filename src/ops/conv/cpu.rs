@@ -4,7 +4,6 @@ use super::scratch::{field_of, minimal, scratch};
 use super::shape::Shape;
 use crate::Tensor;
 use crate::autograd::no_grad;
-use crate::cpu::arch::isa;
 use crate::cpu::convolution::depthwise::{
     Planes, correlate_plane_filters, correlate_planes, spread_planes,
 };

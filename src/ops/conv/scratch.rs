@@ -1,11 +1,11 @@
 //! Memory between the loops of a convolution, and how these see a window.
 
 use crate::Tensor;
-use crate::cpu::conv::Sizes;
-use crate::cpu::field::{Field, Window};
-use crate::cpu::isa;
-use crate::cpu::tiled::Tiled;
-use crate::cpu::winograd::{Stride, Winograd};
+use crate::cpu::arch::isa;
+use crate::cpu::convolution::direct::Sizes;
+use crate::cpu::convolution::field::{Field, Window};
+use crate::cpu::convolution::winograd::{Stride, Winograd};
+use crate::cpu::products::tiled::Tiled;
 use crate::tensor::Element;
 
 pub(super) fn scratch<T: Tiled + Element>(len: usize) -> Tensor {

@@ -9,13 +9,13 @@ use smallvec::{SmallVec, smallvec};
 
 use super::index_select::add_slices;
 use super::{cuda, masked};
-use super::limits::assert_indices;
 use crate::amp::cast_op;
 use crate::autograd::{no_grad, record_inplace};
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, Order, values};
 use crate::ops::gpu;
+use crate::ops::limits::assert_indices;
 use crate::storage::race::Scope;
 use crate::tensor::{Shape, broadcast_shapes};
 use crate::{Dtype, Tensor};

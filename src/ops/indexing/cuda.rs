@@ -195,7 +195,7 @@ pub(in crate::ops) fn gather(gpu: Gpu, x: &Tensor, d: usize, index: &Tensor) -> 
 
 /// `x[p'] = src[p]`; of several for one place any is left.
 #[track_caller]
-pub(super) fn scatter(gpu: Gpu, x: &Tensor, d: usize, index: &Tensor, src: &Tensor) {
+pub(in crate::ops) fn scatter(gpu: Gpu, x: &Tensor, d: usize, index: &Tensor, src: &Tensor) {
     let places = Places::new(gpu, "scatter_", index, d, x, src.strides());
     launch_scatter(gpu, &SCATTER[unit([x.dtype().size()])], x, src, index, places);
 }

@@ -11,6 +11,7 @@
 /// assert_eq!((of(ScatterReduce::Amax), of(ScatterReduce::Prod)), (7.0, 28.0));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ScatterReduce {
     /// Added up.
     Sum,

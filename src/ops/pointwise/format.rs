@@ -1,6 +1,6 @@
 //! How elements of a type lie in memory, as the loops and kernels name it.
 
-use crate::cpu::format::Format;
+use crate::loops::Format;
 use crate::tensor::Dtype;
 
 #[inline]

@@ -11,9 +11,9 @@
 
 use super::complex::Numbers;
 use super::symbolic::Symbol;
+use crate::Tensor;
 use crate::cpu::elementwise::kernel::{Formula, Kernel};
 pub use crate::loops::Text;
-use crate::Tensor;
 use crate::tensor::Dtype;
 
 /// Which element types an op takes, and what type its result has. The operands are first promoted

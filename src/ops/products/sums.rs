@@ -2,10 +2,10 @@
 
 use crate::Tensor;
 use crate::autograd::no_grad;
-use crate::cpu::float::{Float, simd_fn};
-use crate::cpu::moments;
-use crate::cpu::parts::Parts;
+use crate::cpu::folds::moments;
+use crate::cpu::numbers::float::{Float, simd_fn};
 use crate::cpu::threads::parallel_for;
+use crate::cpu::threads::parts::Parts;
 use crate::ops::gpu;
 use crate::ops::products::matmul::cuda;
 

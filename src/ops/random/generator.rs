@@ -1,6 +1,6 @@
 //! Generators: a seed and a count of draws, the process's own and those of a thread.
 
-use crate::cpu::philox::PhiloxStream;
+use crate::cpu::numbers::philox::PhiloxStream;
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::hash::BuildHasher;

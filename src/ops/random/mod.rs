@@ -31,7 +31,6 @@ pub(crate) use recorded::RecordedDraws;
 pub(super) use words::{Words, kept};
 
 use crate::Tensor;
-use crate::cpu::numbers::philox::PhiloxStream;
 use crate::tensor::TensorOptions;
 use generator::DEFAULT;
 

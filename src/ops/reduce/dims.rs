@@ -1,9 +1,9 @@
 //! What reductions share: the dimensions that are reduced, folding over them, and what is done to each result.
 
 use crate::Tensor;
-use crate::cpu::fold::{Fold, fold};
-use crate::cpu::moments::is_beyond;
-use crate::cpu::widen::Real;
+use crate::cpu::folds::fold::{Fold, fold};
+use crate::cpu::folds::moments::is_beyond;
+use crate::cpu::numbers::widen::Real;
 use crate::error::{Error, throw};
 use crate::loops::fold::Plan;
 use crate::tensor::{Element, Shape, normalize_dims};
@@ -114,7 +114,7 @@ macro_rules! simple_fold {
     ($(#[$meta:meta])* $name:ident<$t:ty> -> $acc:ty, identity $identity:expr, map |$x:ident| $map:expr, combine |$a:ident, $b:ident| $combine:expr) => {
         $(#[$meta])*
         struct $name;
-        impl crate::cpu::fold::Fold for $name {
+        impl crate::cpu::folds::fold::Fold for $name {
             type In = $t;
             type Acc = $acc;
             type Param = ();

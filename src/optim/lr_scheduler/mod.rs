@@ -427,6 +427,7 @@ impl<S: Schedule> Scheduler<S> {
 }
 
 impl<S: Schedule> LRScheduler for Scheduler<S> {
+    #[track_caller]
     fn step(&mut self, optimizer: &mut dyn Optimizer) {
         refuse_another(S::NAME, self.base_lrs.len(), self.first.as_ref(), optimizer);
         self.step_count += 1;

@@ -27,6 +27,7 @@ mod pooling;
 mod processes;
 mod products;
 mod random;
+mod refusals;
 mod rnn;
 mod rows;
 mod scans;

@@ -7,12 +7,12 @@ use crate::tensor::Tensor;
 /// Options of [`DistributedDataParallel`](super::DistributedDataParallel), with PyTorch's defaults.
 ///
 /// ```
-/// use torchrs::distributed::DdpOptions;
-/// let options = DdpOptions { bucket_cap_mb: 50.0, ..Default::default() };
+/// use torchrs::distributed::DDPOptions;
+/// let options = DDPOptions { bucket_cap_mb: 50.0, ..Default::default() };
 /// assert_eq!((options.first_bucket_mb, options.broadcast_buffers), (1.0, true));
 /// ```
 #[derive(Debug, Clone, PartialEq)]
-pub struct DdpOptions {
+pub struct DDPOptions {
     /// Size in MiB up to which gradients are sent together.
     pub bucket_cap_mb: f64,
     /// Size in MiB of the first bucket, so that communication starts early, and of the last one, whose
@@ -24,9 +24,9 @@ pub struct DdpOptions {
     pub find_unused_parameters: bool,
 }
 
-impl Default for DdpOptions {
+impl Default for DDPOptions {
     fn default() -> Self {
-        DdpOptions {
+        DDPOptions {
             bucket_cap_mb: 25.0,
             first_bucket_mb: 1.0,
             broadcast_buffers: true,
@@ -35,16 +35,16 @@ impl Default for DdpOptions {
     }
 }
 
-impl DdpOptions {
+impl DDPOptions {
     /// Which parameters' gradients travel together: the indices of those of each bucket, in the order in which
     /// buckets are sent (`torch.distributed._compute_bucket_assignment_by_size`, from the last parameter on).
     ///
     /// ```
-    /// use torchrs::{Dtype, Tensor, distributed::DdpOptions};
+    /// use torchrs::{Dtype, Tensor, distributed::DDPOptions};
     /// let parameters: Vec<Tensor> =
     ///     [1000, 200_000, 300_000].iter().map(|&n| Tensor::zeros([n], Dtype::F32)).collect();
     /// // The last one's 1.2 MB are more than the 1 MiB that is sent first, and go alone.
-    /// assert_eq!(DdpOptions::default().bucket_assignment(&parameters), [vec![2], vec![1, 0]]);
+    /// assert_eq!(DDPOptions::default().bucket_assignment(&parameters), [vec![2], vec![1, 0]]);
     /// ```
     pub fn bucket_assignment(&self, parameters: &[Tensor]) -> Vec<Vec<usize>> {
         let members = |plan: Plan| plan.members.into_iter().map(|(i, _)| i).collect();

@@ -13,6 +13,7 @@
 /// assert_eq!((of(GridSampleMode::Bilinear), of(GridSampleMode::Nearest)), (2.5, 3.0));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum GridSampleMode {
     /// Lines between neighbours (in volumes too).
     #[default]
@@ -37,6 +38,7 @@ pub enum GridSampleMode {
 /// assert_eq!(of(GridSamplePadding::Reflection), 3.0);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum GridSamplePadding {
     /// Zeros.
     #[default]

@@ -15,6 +15,7 @@ use crate::Tensor;
 /// assert_eq!(of(BagMode::Max), [3.0, 9.0]);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BagMode {
     /// Their sum.
     Sum,

@@ -4,9 +4,9 @@ pub(in crate::ops) mod cuda;
 
 use std::cmp::Ordering;
 
-use super::limits::assert_indices;
 use crate::error::{Error, throw};
 use crate::ops::gpu;
+use crate::ops::limits::assert_indices;
 use crate::tensor::Element;
 use crate::{Dtype, Operand, Tensor};
 

@@ -6,15 +6,16 @@ use crate::Tensor;
 ///
 /// ```
 /// use torchrs::Tensor;
-/// use torchrs::ops::{NllLossOptions, Reduction};
+/// use torchrs::ops::{NLLLossOptions, Reduction};
 /// let x = Tensor::from([[-1f64, -2.], [-3., -4.]]);
 /// let loss = |reduction| {
-///     x.nll_loss_with(&Tensor::from([1i64, 0]), &NllLossOptions { reduction, ..Default::default() })
+///     x.nll_loss_with(&Tensor::from([1i64, 0]), &NLLLossOptions { reduction, ..Default::default() })
 /// };
 /// assert_eq!(loss(Reduction::None).to_vec::<f64>(), [2.0, 3.0]);
 /// assert_eq!((loss(Reduction::Mean).item(), loss(Reduction::Sum).item()), (2.5, 5.0));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[non_exhaustive]
 pub enum Reduction {
     /// One value per sample.
     None,

@@ -10,7 +10,6 @@ pub(in crate::ops) mod cuda;
 use smallvec::smallvec;
 
 use super::select_backward;
-use super::{gpu, limits};
 use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::folds::fold::SharedMut;
@@ -19,6 +18,7 @@ use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, Order, values};
 use crate::ops::gpu;
+use crate::ops::limits;
 use crate::ops::shape::around::around;
 use crate::profiler;
 use crate::{Dtype, Operand, Tensor};

@@ -16,7 +16,6 @@ pub use operands::{Gemm, Matrix};
 
 /// The product by its definition, which the fast one is tested against: A is `m x k`, B is `k x n`,
 /// both row-major.
-#[cfg(test)]
 pub fn reference((m, n, k): (usize, usize, usize), a: &[f64], b: &[f64]) -> Vec<f64> {
     let mut c = vec![0.0; m * n];
     for i in 0..m {

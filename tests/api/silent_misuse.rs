@@ -1,6 +1,6 @@
 //! Plausible calls that once did nothing, or the wrong thing, without a word.
 
-use torchrs::optim::lr_scheduler::{LrScheduler, StepLR};
+use torchrs::optim::lr_scheduler::{LRScheduler, StepLR};
 use torchrs::optim::{Optimizer, ParamGroup, SGD, SGDOptions};
 use torchrs::{Dtype, Tensor, autograd};
 
@@ -39,9 +39,11 @@ fn logcumsumexp_twice_does_not_overflow() {
         let x = x.requires_grad_(true);
         let w = Tensor::from([1f64, -2.0, 0.5, 0.0, 3.0, 1.0]).to_dtype(dtype);
         let y = x.logcumsumexp(0);
-        let first = autograd::grad(&[&y], &[&x], &[Some(&w)], true, true)[0].clone().unwrap();
+        let first = autograd::grad(&[&y], &[&x], &[Some(&w)], autograd::GraphMode::Create)[0]
+            .clone()
+            .unwrap();
         let v = Tensor::from([0.5f64, 1.0, -1.0, 2.0, 0.25, 1.5]).to_dtype(dtype);
-        autograd::grad(&[&first], &[&x], &[Some(&v)], false, false)[0].clone().unwrap()
+        autograd::grad(&[&first], &[&x], &[Some(&v)], autograd::GraphMode::Free)[0].clone().unwrap()
     };
     let (narrow, wide) = (of(Dtype::F32).to_vec::<f64>(), of(Dtype::F64).to_vec::<f64>());
     for (narrow, wide) in narrow.iter().zip(&wide) {

@@ -27,9 +27,10 @@ fn derivatives(norm: Norm, x: &Tensor, scale: f64, eps: f64) -> [Tensor; 2] {
     let x = x.detach().requires_grad_(true);
     let y = norm(&x, eps);
     let dy = numbers(2.0).to_dtype(dtype);
-    let first = autograd::grad(&[&y], &[&x], &[Some(&dy)], true, true)[0].clone().unwrap();
+    let first =
+        autograd::grad(&[&y], &[&x], &[Some(&dy)], autograd::GraphMode::Create)[0].clone().unwrap();
     let direction = (numbers(5.0) * scale).to_dtype(dtype);
-    let second = autograd::grad(&[&first], &[&x], &[Some(&direction)], false, false);
+    let second = autograd::grad(&[&first], &[&x], &[Some(&direction)], autograd::GraphMode::Free);
     [first.detach(), second[0].clone().unwrap()]
 }
 
