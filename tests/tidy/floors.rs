@@ -84,8 +84,8 @@ pub const FLOORS: &[Floor] = &[
         ],
     ),
     ("optim", &["autograd", "cuda", "error", "nn", "ops", "profiler", "storage", "tensor"]),
-    ("checkpoint", &["error", "nn", "optim", "storage", "tensor"]),
-    ("models", &["error", "nn", "ops", "tensor"]),
+    ("checkpoint", &["autograd", "error", "nn", "optim", "storage", "tensor"]),
+    ("models", &["autograd", "error", "nn", "ops", "storage", "tensor"]),
     ("cuda_graphs", &["autograd", "cuda", "error", "ops", "storage", "tensor"]),
     ("torchrs", &[]),
     ("simulator", &["numeric"]),
@@ -296,15 +296,18 @@ impl<'a> House<'a> {
 /// Imports inside the library from its users' face, in place of the module that has the name.
 pub fn check_face(packages: &Packages<'_>) -> Vec<Fault> {
     let mut faults = Vec::new();
+    let roots = packages.files.iter().filter(|f| f.module.is_empty());
+    let roots = roots.filter(|f| packages.all[f.package].name == LIBRARY);
+    let uses = roots.flat_map(|f| &f.source.imports).filter(|i| i.visibility == Visibility::Public);
+    let face: BTreeSet<&str> = uses.filter_map(|import| import.name.as_deref()).collect();
     for file in packages.files.iter().filter(|f| !f.test && !f.module.is_empty()) {
         if packages.all[file.package].name != LIBRARY {
             continue;
         }
-        let modules = packages.modules(file.package);
         for import in &file.source.imports {
             let Some((package, path)) = packages.resolve(file, import) else { continue };
             let Some(name) = path.first() else { continue };
-            if package == file.package && !modules.contains_key(name.as_str()) {
+            if package == file.package && face.contains(name.as_str()) {
                 let text = format!(
                     "`{}` comes through lib.rs, which is for users; import `{name}` from the folder that has it",
                     import.segments.join("::")

@@ -73,7 +73,9 @@ impl<'a> Packages<'a> {
             }
         }
         let mut files = Vec::new();
-        for (path, text) in tree.files(".rs") {
+        // What examples include is no module.
+        let included = |text: &str| text.starts_with("// Part of ");
+        for (path, text) in tree.files(".rs").filter(|(_, text)| !included(text)) {
             let inside = |(_, p): &(usize, &Package)| path.starts_with(&p.root);
             let of = all.iter().enumerate().filter(inside).max_by_key(|(_, p)| p.root.len());
             let Some((package, Package { root, .. })) = of else { continue };
