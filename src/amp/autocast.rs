@@ -5,7 +5,8 @@ use std::cell::Cell;
 use super::region::forget_casts;
 use crate::autograd::{AUTOCAST, ModeGuard, has_mode};
 use crate::error::{Error, throw};
-use crate::{Device, Dtype, Tensor};
+use crate::storage::Device;
+use crate::tensor::{Dtype, Tensor};
 
 /// What is asked of the ops of a thread.
 #[derive(Clone, Copy)]

@@ -8,7 +8,8 @@ use super::autocast::{Suspended, mode, place};
 use super::policy::{Policy, policies};
 use crate::autograd::is_grad_enabled;
 use crate::error::{Error, throw};
-use crate::{Device, Dtype, Tensor};
+use crate::storage::Device;
+use crate::tensor::{Dtype, Tensor};
 
 /// At the head of an op's function: inside `autocast` it calls the op again on cast inputs and
 /// returns; elsewhere it is the test of a flag.

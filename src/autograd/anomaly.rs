@@ -12,7 +12,8 @@ use super::mode::{ANOMALY, AUTOCAST, CHECK_NAN, FORWARD, GRAD, ModeGuard, has_mo
 use super::node::{Grads, Node};
 use crate::cuda::graph::is_current_stream_capturing;
 use crate::error::{Error, catch, throw};
-use crate::{Device, Tensor};
+use crate::storage::Device;
+use crate::tensor::Tensor;
 
 /// Where an op was called.
 pub(crate) struct Trace {

@@ -18,8 +18,8 @@ use super::node::{Edge, Kind, Node};
 use super::streams::Order;
 use crate::error::{Error, throw};
 use crate::profiler::{self, Category};
-use crate::tensor::{Dtype, Shape};
-use crate::{Device, Tensor};
+use crate::storage::Device;
+use crate::tensor::{Dtype, Shape, Tensor};
 
 /// Hash of a node's address: its bits are spread by one multiplication.
 #[derive(Default)]

@@ -36,10 +36,9 @@ use super::inplace::{Elements, like_base};
 use super::mode::{AUTOCAST, FORWARD, GRAD, ModeGuard, SAVING_FOR_TANGENT, has_mode};
 use super::node::{BackwardCtx, BackwardFn, Node};
 use super::{is_grad_enabled, record};
-use crate::Tensor;
 use crate::counted::WeakCounted;
 use crate::error::{Error, throw};
-use crate::tensor::{Layout, TANGENT, TensorImpl};
+use crate::tensor::{Layout, TANGENT, Tensor, TensorImpl};
 
 /// A tangent, among a tensor's [`Extras`](super::variable::Extras).
 pub(crate) struct Tangent {

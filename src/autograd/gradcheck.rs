@@ -4,7 +4,7 @@ use super::GraphMode;
 use super::forward_ad::{dual_level, make_dual, unpack_dual};
 use super::{grad, no_grad};
 use crate::error::{Error, Result};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 /// Step and tolerances of [`gradcheck`].
 ///

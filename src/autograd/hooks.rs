@@ -9,10 +9,9 @@ use parking_lot::Mutex;
 
 use super::engine::{at_end_of_pass, current_pass};
 use super::node::{Edge, Grads, Kind, Node};
-use crate::Tensor;
 use crate::counted::WeakCounted;
 use crate::error::{Error, throw};
-use crate::tensor::TensorImpl;
+use crate::tensor::{Tensor, TensorImpl};
 
 /// Replaces a gradient on its way, if it returns one.
 pub(crate) type Hook = Arc<dyn Fn(&Tensor) -> Option<Tensor> + Send + Sync>;

@@ -14,11 +14,9 @@ use super::mode::{FORWARD, has_mode, is_inference_mode_enabled};
 use super::node::{BackwardCtx, BackwardFn, Edge, Grads, Held, Node};
 use super::record::{Direct, Saver, edges, is_differentiated, new_node, record};
 use super::{forward_ad, is_grad_enabled, will_record};
-use crate::Tensor;
 use crate::error::{Error, throw};
-use crate::storage::Storage;
-use crate::storage::race::Use;
-use crate::tensor::{Dtype, Layout, ONE_OF_SEVERAL};
+use crate::storage::{Storage, race::Use};
+use crate::tensor::{Dtype, Layout, ONE_OF_SEVERAL, Tensor};
 
 impl Tensor {
     /// True for a view whose base was changed in place after the view's history was recorded.

@@ -63,4 +63,4 @@ pub(crate) use saved_hooks::{Hooks, with_hooks};
 pub(crate) use variable::AutogradMeta;
 
 #[cfg(doc)]
-use crate::Tensor;
+use crate::tensor::Tensor;

@@ -3,8 +3,8 @@
 //! old elements, and their gradients are converted when they arrive.
 
 use super::variable::Accumulator;
-use crate::Tensor;
 use crate::cuda::graph;
+use crate::tensor::Tensor;
 
 impl Tensor {
     /// Why this tensor cannot be moved, if so, and what to do.

@@ -15,8 +15,8 @@ use super::mode::{FORWARD, has_mode};
 use crate::counted::{Counted, WeakCounted};
 use crate::cuda::Stream;
 use crate::error::{Error, throw};
-use crate::tensor::{Dtype, Shape, TensorImpl};
-use crate::{Device, Tensor};
+use crate::storage::Device;
+use crate::tensor::{Dtype, Shape, Tensor, TensorImpl};
 
 /// Gradients of an op's inputs, in the order of the inputs; `None` where none is wanted.
 ///

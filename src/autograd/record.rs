@@ -17,9 +17,8 @@ use super::node::{
 use super::saved::{SavedTensor, Source};
 use super::{is_grad_enabled, streams};
 use crate::counted::counted;
-use crate::tensor::layout::copy_to;
-use crate::tensor::{Dtype, Shape};
-use crate::{Device, Tensor};
+use crate::storage::Device;
+use crate::tensor::{Dtype, Shape, Tensor, layout::copy_to};
 
 thread_local! {
     /// The place in creation order of the last node that this thread made.

@@ -6,9 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::node::{Edge, Node};
 use super::saved_hooks::{self, Hooks};
-use crate::Tensor;
 use crate::error::{Error, throw};
-use crate::tensor::{Dtype, Shape};
+use crate::tensor::{Dtype, Shape, Tensor};
 
 /// A tensor kept for backward: its bytes and where its own gradient would go, but not the tensor
 /// object, so that a graph never refers to itself in a circle.

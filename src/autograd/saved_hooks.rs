@@ -6,8 +6,8 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use super::mode::{FORWARD, GRAD, HOOKS, ModeGuard, mode};
-use crate::Tensor;
 use crate::error::{Error, throw};
+use crate::tensor::Tensor;
 
 /// A pair of hooks.
 pub(crate) trait Hooks: Send + Sync {

@@ -6,11 +6,10 @@
 use smallvec::SmallVec;
 
 use super::node::{Kind, Node};
-use crate::cuda::stream::others_were_current;
-use crate::cuda::{Stream, StreamGuard};
+use crate::cuda::{Stream, StreamGuard, stream::others_were_current};
 use crate::error::{Result, throw};
-use crate::tensor::{Dtype, Shape};
-use crate::{Device, Tensor};
+use crate::storage::Device;
+use crate::tensor::{Dtype, Shape, Tensor};
 
 /// The stream on which a node's outputs were computed, if that is no default stream.
 #[inline]

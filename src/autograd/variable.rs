@@ -13,10 +13,9 @@ use super::inplace::regenerated_edge;
 use super::mode::is_inference_mode_enabled;
 use super::node::{Edge, Kind, Node, NodeImpl, NodeState, OF_LEAVES, Outputs};
 use super::saved::Unusual;
-use crate::Tensor;
 use crate::counted::{WeakCounted, counted};
 use crate::error::{Error, throw};
-use crate::tensor::{INFERENCE_TENSOR, Layout, REQUIRES_GRAD, Shape};
+use crate::tensor::{INFERENCE_TENSOR, Layout, REQUIRES_GRAD, Shape, Tensor};
 
 /// What autograd keeps with a tensor: a history at most with those that ops make.
 #[derive(Default)]
@@ -402,8 +401,9 @@ impl Tensor {
 
 #[cfg(test)]
 mod tests {
+    use crate::autograd::no_grad;
     use crate::ops::Conv2dOptions;
-    use crate::{Dtype, Tensor, no_grad};
+    use crate::tensor::{Dtype, Tensor};
 
     /// Leaves of a convolution and a linear map, and places for their gradients that hold something else.
     fn leaves() -> ([Tensor; 2], [Tensor; 2]) {

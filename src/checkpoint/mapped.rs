@@ -9,10 +9,9 @@ use memmap2::{MmapOptions, MmapRaw};
 use super::TensorMap;
 use super::raw::{bytes_mut, check_bools, error_of, zeros};
 use super::safetensors::{known_dtype, read_header};
-use crate::Tensor;
 use crate::error::{Context, Result};
 use crate::storage::Storage;
-use crate::tensor::Layout;
+use crate::tensor::{Layout, Tensor};
 
 /// The tensors of a safetensors file without reading it: they are the file's pages, which the system
 /// loads when they are first used and shares with other processes that map the file

@@ -51,4 +51,4 @@ pub use safetensors::{load_file, save_file};
 /// let tensors = TensorMap::from([("b".into(), Tensor::scalar(1)), ("a".into(), Tensor::scalar(2))]);
 /// assert_eq!(tensors.keys().collect::<Vec<_>>(), ["a", "b"]);
 /// ```
-pub type TensorMap = std::collections::BTreeMap<String, crate::Tensor>;
+pub type TensorMap = std::collections::BTreeMap<String, crate::tensor::Tensor>;

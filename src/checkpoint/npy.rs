@@ -13,7 +13,7 @@ use super::archive::{Archive, ArchiveWriter};
 use super::raw::{Bytes, read_tensor, shown, size_within, swap_bytes};
 use super::replacing::write_file;
 use crate::error::{Context, Error, Result};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 /// NumPy itself refuses longer headers.

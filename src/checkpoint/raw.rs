@@ -4,8 +4,7 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use crate::error::{Error, Result, catch};
-use crate::tensor::Layout;
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Layout, Tensor};
 
 /// Bytes of a tensor, contiguous, in host memory.
 pub(super) struct Bytes {
@@ -16,7 +15,7 @@ impl Bytes {
     /// # Errors
     /// When there is no memory for a copy, or a device fails.
     pub(super) fn new(tensor: &Tensor) -> Result<Self> {
-        let contiguous = || crate::no_grad(|| tensor.detach().cpu().contiguous());
+        let contiguous = || crate::autograd::no_grad(|| tensor.detach().cpu().contiguous());
         Ok(Bytes { tensor: catch(contiguous)? })
     }
 

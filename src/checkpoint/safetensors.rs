@@ -14,7 +14,7 @@ use super::header::{METADATA, parsed, written};
 use super::raw::{Bytes, buffer, error_of, read_tensor, room_for};
 use super::replacing::write_file;
 use crate::error::{Context, Error, Result};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 const CHECKSUMS: &str = "crc32";
 /// A parsed header takes at most this of one byte of its text.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::CudaGraph;
-use crate::autograd::{GraphMode, grad, no_grad, record};
+use crate::autograd::{GraphMode, enable_grad, grad, no_grad, record};
 use crate::cuda::graph::CaptureOptions;
 use crate::error::{Error, Result, catch, throw};
-use crate::{Tensor, enable_grad};
+use crate::tensor::Tensor;
 
 /// Runs before the capture, so that kernels are compiled and memory is there.
 const WARM_UP: usize = 3;

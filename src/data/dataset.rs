@@ -354,7 +354,7 @@ mod tests {
             (
                 drawn,
                 sample_seed(index),
-                with_generator(index, || crate::Tensor::randperm(9).to_vec::<i64>()),
+                with_generator(index, || crate::tensor::Tensor::randperm(9).to_vec::<i64>()),
             )
         };
         let reference = draw(1, 2, 3, None);

@@ -7,8 +7,9 @@ use std::str::FromStr;
 
 use super::cluster::ClusterTask;
 use super::ranks::MAX_WORLD_SIZE;
+use crate::cuda;
 use crate::error::{Error, Result};
-use crate::{Device, cuda};
+use crate::storage::Device;
 
 /// A worker's place in its job, from the environment (torchrun's contract).
 ///

@@ -39,7 +39,7 @@ use super::ranks::list_ranks;
 use super::{ProcessGroup, ReduceOp};
 use crate::autograd::{is_grad_enabled, no_grad, record};
 use crate::error::{Error, Result, throw};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 /// `tensor` combined over all ranks, on all ranks (`torch.distributed.nn.functional.all_reduce`).
 ///

@@ -3,8 +3,10 @@
 use super::functional;
 use super::tests::ranks;
 use super::{ProcessGroup, ReduceOp};
-use crate::tensor::Dtype;
-use crate::{Device, Error, Result, Tensor, no_grad};
+use crate::autograd::no_grad;
+use crate::error::{Error, Result};
+use crate::storage::Device;
+use crate::tensor::{Dtype, Tensor};
 
 #[path = "../../tests/distributed/checks/functional.rs"]
 mod checks;
@@ -137,7 +139,7 @@ fn a_backward_that_other_ranks_do_not_run_names_the_call() {
         let line = line!() + 1;
         let y = functional::all_reduce(&x, ReduceOp::Sum, &group).unwrap();
         let error = match group.rank() {
-            0 => crate::catch(|| y.sum().backward()).unwrap_err(),
+            0 => crate::error::catch(|| y.sum().backward()).unwrap_err(),
             _ => group.barrier().unwrap_err(),
         };
         let place = format!("the backward of functional::all_reduce at {}:{line}", file!());

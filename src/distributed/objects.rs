@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use super::ProcessGroup;
 use super::ranks::list_ranks;
 use crate::error::{Error, Result};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 impl ProcessGroup {
     /// Every rank's bytes, in rank order. Lengths may differ. Collective; for small messages

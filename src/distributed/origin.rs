@@ -84,7 +84,7 @@ mod tests {
             (Origin::here().to_string(), within)
         });
         assert_eq!((inside.as_str(), within.as_str()), ("a bucket", "a hook"));
-        let panicked = crate::catch(|| outer.over(|| panic!("boom")));
+        let panicked = crate::error::catch(|| outer.over(|| panic!("boom")));
         assert!(panicked.is_err());
         assert!(matches!(Origin::here(), Origin::Code(_)));
     }

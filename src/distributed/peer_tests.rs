@@ -7,9 +7,9 @@ use super::tests::{ranks, ranks_with};
 use super::{
     DDPOptions, DistributedDataParallel, InitOptions, ReduceOp, WorkerEnv, init_process_group,
 };
+use crate::error::Error;
 use crate::nn::{self, Forward};
-use crate::tensor::Dtype;
-use crate::{Error, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 #[test]
 fn a_mismatch_names_a_line_on_both_sides() {
@@ -32,7 +32,7 @@ fn a_mismatch_names_a_line_on_both_sides() {
 /// Every way to call a collective gives the line of its caller.
 #[test]
 fn all_calls_know_their_line() {
-    type Call = fn(&super::ProcessGroup, &Tensor) -> crate::Result<()>;
+    type Call = fn(&super::ProcessGroup, &Tensor) -> crate::error::Result<()>;
     // Each on one line, of which the test knows the number by the place in the list.
     #[rustfmt::skip]
     let (first, calls): (u32, [Call; 15]) = (line!() + 1, [
@@ -71,7 +71,7 @@ fn a_mismatch_in_backward_names_the_buckets_parameters() {
         let model = DistributedDataParallel::new(nn::Linear::new(2, 2), &group).unwrap();
         let y = model.forward(&Tensor::ones([1, 2], Dtype::F32)).sum();
         match group.rank() {
-            0 => crate::catch(|| y.backward()).unwrap_err(),
+            0 => crate::error::catch(|| y.backward()).unwrap_err(),
             _ => group.barrier().unwrap_err(),
         }
     });

@@ -8,9 +8,9 @@ use super::direction::Message;
 use super::origin::Origin;
 use super::prepared::{Output, Prepared, message};
 use super::{ProcessGroup, Work};
-use crate::Tensor;
 use crate::cuda::{Stream, graph};
 use crate::error::{Error, Result};
+use crate::tensor::Tensor;
 
 /// One of the messages of [`ProcessGroup::batch_isend_irecv`] (`torch.distributed.P2POp`).
 ///

@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use super::P2POp;
 use super::tests::{ranks, ranks_with};
-use crate::tensor::Dtype;
-use crate::{Device, Error, Tensor};
+use crate::error::Error;
+use crate::storage::Device;
+use crate::tensor::{Dtype, Tensor};
 
 #[path = "../../tests/distributed/checks/messages.rs"]
 mod checks;

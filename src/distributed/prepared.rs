@@ -4,10 +4,10 @@ use smallvec::SmallVec;
 
 use super::collective::{Collective, Kind, RawBuffer, ReduceOp, Signature};
 use super::origin::Origin;
-use crate::Tensor;
 use crate::autograd::{is_grad_enabled, no_grad};
 use crate::cuda::Stream;
 use crate::error::{Error, Result};
+use crate::tensor::Tensor;
 
 /// A collective on tensors, checked and ready to run.
 pub(super) struct Prepared {

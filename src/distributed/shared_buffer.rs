@@ -7,10 +7,9 @@ use super::collective::{Collective, Kind, RawBuffer, ReduceOp, Signature};
 use super::origin::Origin;
 use super::shm::Segment;
 use super::{Dtype, ProcessGroup, Work};
-use crate::Tensor;
 use crate::error::{Error, Result};
 use crate::storage::Storage;
-use crate::tensor::Layout;
+use crate::tensor::{Layout, Tensor};
 
 /// This rank's part of a piece of memory that all ranks of a group share; from
 /// [`ProcessGroup::alloc_shared`]. Zero-filled at first. Only collectives look at the other ranks'

@@ -8,10 +8,10 @@
 use super::collective::{Kind, ReduceOp};
 use super::prepared::{Output, Prepared, check_history, input, message};
 use super::{ProcessGroup, Work};
-use crate::Tensor;
 use crate::autograd::no_grad;
 use crate::error::{Error, Result};
 use crate::profiler::BUCKET;
+use crate::tensor::Tensor;
 
 impl ProcessGroup {
     /// Combines `tensor` over all ranks, in place (`torch.distributed.all_reduce`). The result is

@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use super::nccl::HostAndGpu;
 use super::shm::{self, Seat, ShmBackend};
 use super::{Deadline, ProcessGroup, ReduceOp, Store, StoreServer};
-use crate::tensor::Dtype;
-use crate::{Error, Result, Tensor};
+use crate::error::{Error, Result};
+use crate::tensor::{Dtype, Tensor};
 
 /// Far longer than anything here takes; a wait that reaches it is a bug.
 const LONG: Duration = Duration::from_secs(60);
@@ -287,9 +287,9 @@ fn a_parameter_is_changed_without_history_but_autograd_knows() {
         let weight = Tensor::from([1f32, 2.]).requires_grad_(true);
         let before = weight.version();
         let product = &weight * &weight;
-        crate::no_grad(|| group.all_reduce(&weight, ReduceOp::Sum)).unwrap();
+        crate::autograd::no_grad(|| group.all_reduce(&weight, ReduceOp::Sum)).unwrap();
         assert!(weight.is_leaf() && weight.requires_grad() && weight.version() > before);
-        let stale = crate::catch(|| product.sum().backward());
+        let stale = crate::error::catch(|| product.sum().backward());
         assert!(stale.is_err(), "the saved tensor was changed in place");
     });
 }
@@ -402,7 +402,7 @@ fn sub_groups_work_side_by_side_and_outsiders_are_told_so() {
                 "all_reduce: argument `group`: rank {rank} is not a member; it has ranks {members}"
             )
         );
-        assert!(crate::catch(|| other.rank()).is_err());
+        assert!(crate::error::catch(|| other.rank()).is_err());
         let single = mine.new_group(&[1]).unwrap();
         if single.is_member() {
             single.all_reduce(&t, ReduceOp::Sum).unwrap();
@@ -582,7 +582,7 @@ fn an_abort_wakes_everyone_with_its_reason_and_stays() {
 fn a_panic_aborts_the_group() {
     let errors = ranks(2, |group| match group.rank() {
         0 => {
-            let panicked = crate::catch(move || {
+            let panicked = crate::error::catch(move || {
                 let _group = group;
                 panic!("a bug");
             });

@@ -1,10 +1,10 @@
 //! AlexNet, in the variant of Krizhevsky's "One weird trick for parallelizing convolutional neural
 //! networks" (2014), as `torchvision.models.alexnet` has it.
 
-use crate::Tensor;
 use crate::nn::{
     AdaptiveAvgPool2d, Conv2d, Dropout, Forward, Linear, MaxPool2d, Module, ReLU, Sequential,
 };
+use crate::tensor::Tensor;
 
 /// Options of [`AlexNet`].
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -2,10 +2,12 @@
 //! `torchvision.models.mobilenetv2`.
 
 use super::init_filters;
-use crate::Tensor;
 use crate::error::{Error, throw};
-use crate::nn::init::{normal_, zeros_};
-use crate::nn::{BatchNorm2d, Conv2d, Dropout, Forward, Linear, Module, ReLU6, Sequential};
+use crate::nn::{
+    BatchNorm2d, Conv2d, Dropout, Forward, Linear, Module, ReLU6, Sequential, init::normal_,
+    init::zeros_,
+};
+use crate::tensor::Tensor;
 
 /// Options of [`MobileNetV2`].
 #[derive(Clone, Debug, PartialEq)]

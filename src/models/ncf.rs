@@ -2,10 +2,12 @@
 //! its names are those of `PyTorch/Recommendation/NCF/neumf.py` in NVIDIA's DeepLearningExamples,
 //! which is also MLPerf's.
 
-use crate::Tensor;
 use crate::error::{Error, throw};
-use crate::nn::init::{normal_, uniform_, xavier_uniform_};
-use crate::nn::{Embedding, Forward, Linear, Module, Training};
+use crate::nn::{
+    Embedding, Forward, Linear, Module, Training, init::normal_, init::uniform_,
+    init::xavier_uniform_,
+};
+use crate::tensor::Tensor;
 
 /// Options of [`NeuMF`].
 #[derive(Clone, Debug, PartialEq)]

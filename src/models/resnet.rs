@@ -3,12 +3,12 @@
 //! `torchvision.models.resnet`: in bottlenecks the 3 x 3 convolution has the stride ("v1.5").
 
 use super::init_filters;
-use crate::Tensor;
 use crate::error::{Error, throw};
-use crate::nn::init::zeros_;
 use crate::nn::{
     AdaptiveAvgPool2d, BatchNorm2d, Conv2d, Forward, Linear, MaxPool2d, Module, ReLU, Sequential,
+    init::zeros_,
 };
+use crate::tensor::Tensor;
 
 /// The kind of block a [`ResNet`] is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

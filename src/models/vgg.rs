@@ -2,12 +2,11 @@
 //! 2014), as in `torchvision.models.vgg`.
 
 use super::init_filters;
-use crate::Tensor;
-use crate::nn::init::{normal_, zeros_};
 use crate::nn::{
     AdaptiveAvgPool2d, BatchNorm2d, Conv2d, Dropout, Forward, Linear, MaxPool2d, Module, ReLU,
-    Sequential,
+    Sequential, init::normal_, init::zeros_,
 };
+use crate::tensor::Tensor;
 
 /// Side of the features that the linear layers see.
 const POOLED: usize = 7;

@@ -7,10 +7,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::device_tensor::{DeviceWire, export_storage, import_storage};
 use super::handles::{FileId, de_error, export_shared, file_id, import_shared, ser_error};
 use super::weak_map::WeakMap;
-use crate::Tensor;
 use crate::error::{Error, Result};
 use crate::storage::{Storage, WeakStorage};
-use crate::tensor::{Device, Dtype, Layout, Shape, Strides};
+use crate::tensor::{Device, Dtype, Layout, Shape, Strides, Tensor};
 use std::os::fd::AsFd;
 
 /// Storages by memory, first byte and length, so that a tensor which arrives twice, or comes back,

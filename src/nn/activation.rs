@@ -3,7 +3,7 @@
 use super::display::python_float;
 use super::{Forward, Module, Parameter, Training, functional as F};
 use crate::error::{Error, throw};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 macro_rules! activations {
     ($($(#[$doc:meta])* $name:ident = |$x:ident| $body:expr;)*) => {$(

@@ -3,8 +3,8 @@
 //! tail of its own.
 
 use super::{Forward, Linear, Module, Sequential};
-use crate::Tensor;
 use crate::error::{Error, throw};
+use crate::tensor::Tensor;
 
 /// Options of [`AdaptiveLogSoftmaxWithLoss`], with PyTorch's defaults.
 ///

@@ -8,9 +8,10 @@ use super::parallel::sync_batch_norm;
 use super::running_norm::running_norm;
 use super::walk::each_statistics_group;
 use super::{Buffer, Forward, Module, Parameter, StatisticsGroup, Training};
+use crate::autograd::no_grad;
 use crate::distributed::ProcessGroup;
 use crate::error::{Error, throw};
-use crate::{Dtype, Tensor, no_grad};
+use crate::tensor::{Dtype, Tensor};
 
 thread_local! {
     static ACCUMULATE: Cell<bool> = const { Cell::new(false) };

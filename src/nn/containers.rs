@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::{Field, Forward, Module, Visitor, VisitorMut};
-use crate::Tensor;
 use crate::error::{Error, throw, within};
+use crate::tensor::Tensor;
 
 /// Modules applied one after the other (`torch.nn.Sequential`), named `0`, `1`, ... or as given.
 ///

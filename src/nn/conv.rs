@@ -2,9 +2,9 @@
 
 use super::display::python_tuple;
 use super::{Forward, Module, Parameter, PerDim, init};
-use crate::Tensor;
 use crate::error::{Error, throw};
 use crate::ops::{ConvOptions, PadMode};
+use crate::tensor::Tensor;
 
 macro_rules! convolution {
     ($(#[$doc:meta])* $name:ident, $op:ident, $dims:literal, $weight_shape:literal) => {

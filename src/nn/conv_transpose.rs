@@ -3,9 +3,9 @@
 use super::conv::{groups_unless_one, unless_all};
 use super::display::python_tuple;
 use super::{Forward, Module, Parameter, PerDim, init};
-use crate::Tensor;
 use crate::error::{Error, throw};
 use crate::ops::ConvTransposeOptions;
+use crate::tensor::Tensor;
 
 macro_rules! transposed {
     ($($(#[$doc:meta])* $name:ident, $op:ident, $dims:literal;)*) => {$(

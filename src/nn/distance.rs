@@ -2,7 +2,7 @@
 
 use super::display::python_bool;
 use super::{Module, PairwiseDistanceOptions, Parameter, functional as F, init};
-use crate::Tensor;
+use crate::tensor::Tensor;
 
 /// The cosine of the angle between vectors (`torch.nn.CosineSimilarity`); see
 /// [`F::cosine_similarity`].

@@ -2,8 +2,8 @@
 
 use super::display::python_float;
 use super::{Forward, Module, Training, functional as F};
-use crate::Tensor;
 use crate::error::{Error, throw};
+use crate::tensor::Tensor;
 
 macro_rules! dropouts {
     ($($(#[$doc:meta])* $name:ident = |$x:ident, $p:ident, $training:ident| $body:expr;)*) => {$(

@@ -2,9 +2,10 @@
 
 use super::display::python_float;
 use super::{Forward, Module, Parameter, init};
+use crate::autograd::no_grad;
 use crate::error::{Error, throw};
 use crate::ops::{BagMode, EmbeddingBagOptions};
-use crate::{Dtype, Tensor, no_grad};
+use crate::tensor::{Dtype, Tensor};
 
 /// A vector for each index (`torch.nn.Embedding`). The table starts as a standard normal.
 ///

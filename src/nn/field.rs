@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use super::{Buffer, Module, Parameter, StatisticsGroup, Training, Visitor, VisitorMut};
-use crate::Tensor;
+use crate::tensor::Tensor;
 
 /// A field that a module's visitors see: a parameter, a buffer, the training flag, a module, or an
 /// option of these.

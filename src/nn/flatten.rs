@@ -1,7 +1,7 @@
 //! Flattening between convolutions and linear layers (`torch/nn/modules/flatten.py`).
 
 use super::{Forward, Module};
-use crate::Tensor;
+use crate::tensor::Tensor;
 
 /// Makes one dimension of several (`torch.nn.Flatten`); by default of all but the first.
 ///

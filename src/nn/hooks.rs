@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use smallvec::smallvec;
 
 use super::{Forward, Module, Visitor, VisitorMut};
-use crate::Tensor;
 use crate::autograd::{HookHandle, record, will_record};
+use crate::tensor::Tensor;
 
 type PreHook<M> = Arc<dyn Fn(&M, &Tensor) -> Option<Tensor> + Send + Sync>;
 type ForwardHook<M> = Arc<dyn Fn(&M, &Tensor, &Tensor) -> Option<Tensor> + Send + Sync>;

@@ -3,10 +3,11 @@
 
 use std::cell::Cell;
 
+use crate::autograd::no_grad;
 use crate::error::{Error, throw};
-use crate::linalg::{QrMode, qr};
 use crate::nn::Parameter;
-use crate::{Dtype, Tensor, no_grad};
+use crate::ops::{linalg::QrMode, linalg::qr};
+use crate::tensor::{Dtype, Tensor};
 
 thread_local! {
     static SKIPPED: Cell<bool> = const { Cell::new(false) };

@@ -3,8 +3,9 @@
 use super::display::{python_bool, python_float};
 use super::running_norm::running_norm;
 use super::{Buffer, Forward, Module, Parameter, Training};
+use crate::autograd::no_grad;
 use crate::error::{Error, throw};
-use crate::{Dtype, Tensor, no_grad};
+use crate::tensor::{Dtype, Tensor};
 
 macro_rules! instance_norm {
     ($($(#[$doc:meta])* $name:ident, $dims:literal, $shapes:literal;)*) => {$(

@@ -2,7 +2,7 @@
 
 use super::display::python_bool;
 use super::{Forward, Module, Parameter, init};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 /// `y = x A^T + b` on the last dimension (`torch.nn.Linear`). Weight and bias start uniform within
 /// 1 / sqrt(in_features).

@@ -3,8 +3,8 @@
 
 use super::functional::{self as F, BCEWithLogitsOptions};
 use super::{Buffer, Module};
-use crate::Tensor;
 use crate::ops::{CrossEntropyOptions, NLLLossOptions, Reduction};
+use crate::tensor::Tensor;
 
 /// A module that compares an output with a target.
 ///

@@ -7,8 +7,8 @@ use super::functional::{
     TripletMarginOptions,
 };
 use super::{Buffer, Loss, Module};
-use crate::Tensor;
 use crate::ops::{CTCLossOptions, Reduction, ctc_loss};
+use crate::tensor::Tensor;
 
 /// In examples `forward` gives `$loss` for `$inputs`, where `t` makes a vector of a number.
 macro_rules! losses {

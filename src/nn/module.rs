@@ -4,8 +4,10 @@
 use super::state_dict::{LoadReport, NamedTensors, StateDict, load_failure};
 use super::walk::{Entry, Replace, Unique, move_all, own_fields, walk};
 use super::{Buffer, Parameter, StatisticsGroup, Training, display};
+use crate::autograd::no_grad;
 use crate::error::{Error, Result};
-use crate::{Device, Dtype, Tensor, no_grad};
+use crate::storage::Device;
+use crate::tensor::{Dtype, Tensor};
 
 /// A part of a model that holds parameters, buffers and other modules (`torch.nn.Module`).
 ///

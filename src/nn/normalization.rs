@@ -3,7 +3,7 @@
 use super::display::{python_bool, python_float, python_tuple};
 use super::{Forward, Module, NormalizedShape, Parameter};
 use crate::error::{Error, throw};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 /// Brings the last dimensions of each sample to mean 0 and variance 1, then scales and shifts
 /// (`torch.nn.LayerNorm`).

@@ -2,8 +2,8 @@
 
 use super::display::python_float;
 use super::{Forward, Module};
-use crate::Tensor;
 use crate::ops::PadMode;
+use crate::tensor::Tensor;
 
 /// Elements added before and behind each of the last dimensions, the last dimension first: `[left,
 /// right, top, bottom]`. One number stands for all.

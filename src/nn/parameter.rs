@@ -7,8 +7,7 @@ use std::marker::PhantomPinned;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use crate::Tensor;
-use crate::tensor::Operand;
+use crate::tensor::{Operand, Tensor};
 
 /// A tensor that is trained (`torch.nn.Parameter`): a leaf that requires a gradient.
 ///

@@ -2,8 +2,8 @@
 
 use super::display::{python_bool, python_float, python_size, python_tuple};
 use super::{Forward, Module, PerDim, functional as F};
-use crate::Tensor;
 use crate::ops::PoolOptions;
+use crate::tensor::Tensor;
 
 macro_rules! pooling {
     ($(#[$doc:meta])* $name:ident, $op:ident, $dims:literal, $repr:expr) => {

@@ -2,8 +2,8 @@
 
 use super::display::{python_float, python_size};
 use super::{Forward, Module, PerDim};
-use crate::Tensor;
 use crate::ops::{InterpolateMode, InterpolateOptions, UnfoldOptions};
+use crate::tensor::Tensor;
 
 /// Resizes the last dimensions (`torch.nn.Upsample`); see [`Tensor::interpolate`].
 ///

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::ops::Index;
 
-use crate::Tensor;
+use crate::tensor::Tensor;
 
 /// Tensors by name, in the order in which they were inserted (`OrderedDict[str, Tensor]`).
 ///

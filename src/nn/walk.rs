@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use super::module::{Visitor, VisitorMut};
 use super::{Buffer, Module, Parameter, StatisticsGroup, Training};
+use crate::autograd::no_grad;
 use crate::error::{Error, throw};
-use crate::{Tensor, no_grad};
+use crate::tensor::Tensor;
 
 /// The fields of one module by kind.
 #[derive(Default)]

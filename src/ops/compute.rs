@@ -1,7 +1,6 @@
 //! What the kernels of several ops share: operands in the type that is computed in, and sums.
-use crate::Tensor;
 use crate::autograd::no_grad;
-use crate::tensor::Dtype;
+use crate::tensor::{Dtype, Tensor};
 
 /// `x` as a contiguous tensor without history, in f32 if it is of a half type.
 pub fn widen(x: &Tensor) -> Tensor {

@@ -1,14 +1,14 @@
 //! What ops need to run kernels on their tensors' GPU: errors of the device are thrown at the caller's line.
 
-use crate::cuda::launch::{self, Arg, Shape};
-use crate::cuda::pinned::PinnedBlock;
-use crate::cuda::refusal::{self, Refusal, Rule};
-use crate::cuda::{Kernel, Stream, copy};
+use crate::cuda::{
+    Kernel, Stream, copy, launch, launch::Arg, launch::Shape, pinned::PinnedBlock, refusal,
+    refusal::Refusal, refusal::Rule,
+};
 use crate::error::{Error, throw};
+use crate::ops::MemoryFormat;
 pub(super) use crate::ops::pointwise::format_of;
-use crate::tensor::Element;
-use crate::tensor::dtype::{not_floating, not_real};
-use crate::{Device, Dtype, MemoryFormat, Tensor};
+use crate::storage::Device;
+use crate::tensor::{Dtype, Element, Tensor, dtype::not_floating, dtype::not_real};
 
 /// The GPU that all tensors are on, if the first is on one.
 ///

@@ -1,12 +1,12 @@
 //! Lists of gradients on a GPU, in a few launches and without waiting: unscaled, measured, scaled.
 
-use crate::cuda::launch::{Argument, Shape};
-use crate::cuda::sources::program;
-use crate::cuda::{Kernel, Program};
+use crate::autograd::no_grad;
+use crate::cuda::{Kernel, Program, launch::Argument, launch::Shape, sources::program};
 use crate::cuda_args;
 use crate::loops::Format;
 use crate::ops::gpu::Gpu;
-use crate::{Device, Dtype, Tensor, no_grad};
+use crate::storage::Device;
+use crate::tensor::{Dtype, Tensor};
 
 pub(in crate::ops) static PROGRAM: Program = program!("gradients": "gradients.cu");
 static UNSCALE: Kernel = Kernel::new(&PROGRAM, "unscale");

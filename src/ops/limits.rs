@@ -1,13 +1,11 @@
 //! Numbers of which all must lie in a range, such as probabilities: on the CPU an op looks before it computes; on a GPU
 //! a kernel looks, and what it finds is told by whoever next waits for the device.
 
-use crate::cuda::Program;
-use crate::cuda::refusal::Rule;
-use crate::cuda::sources::{kernels_by, program};
+use crate::cuda::{Program, refusal::Rule, sources::kernels_by, sources::program};
 use crate::cuda_args;
 use crate::error::{Error, throw};
 use crate::ops::gpu::{self, Gpu, kernel_of};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 pub(in crate::ops) static PROGRAM: Program = program!("limits": "refusal.cuh", "limits.cu");
 

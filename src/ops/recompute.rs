@@ -14,12 +14,12 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use super::random::{GeneratorState, default_generator, fork_rng_at};
-use crate::Tensor;
 use crate::amp::Snapshot;
 use crate::autograd::{
     FORWARD, Hooks, SavedTensor, at_end_of_pass, enable_grad, has_mode, is_grad_enabled, with_hooks,
 };
 use crate::error::{Error, throw};
+use crate::tensor::Tensor;
 
 /// Runs `f` on `inputs` without keeping what its ops save for backward; backward runs it again, with the
 /// same random numbers and under the same `autocast`, when it needs that. `f` must do the same both times. Parameters that `f` refers to

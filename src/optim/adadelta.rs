@@ -10,8 +10,8 @@
 
 use super::declare::{options, state};
 use super::engine::{Item, Rule, RuleOptimizer, not_negative, within};
-use crate::Tensor;
 use crate::ops::pointwise::adadelta_step;
+use crate::tensor::Tensor;
 
 /// Adadelta (Zeiler, 2012): the size of a step follows those before it.
 ///

@@ -18,7 +18,7 @@ use super::StateValue;
 use super::declare::{Entry, options};
 use super::engine::{Item, ParamState, Rule, RuleOptimizer, StateReader, not_negative};
 use crate::error::Result;
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 /// Adafactor (Shazeer and Stern, 2018): Adam with little memory, without momentum.
 ///

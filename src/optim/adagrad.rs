@@ -8,8 +8,8 @@
 
 use super::declare::{options, state};
 use super::engine::{Item, Rule, RuleOptimizer, not_negative};
-use crate::Tensor;
 use crate::ops::pointwise::adagrad_step;
+use crate::tensor::Tensor;
 
 /// Adagrad (Duchi et al., 2011): steps fall with the sum of all squared gradients.
 ///

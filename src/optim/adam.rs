@@ -13,7 +13,7 @@ use super::declare::{Entry, options, state};
 use super::engine::{Item, Rule, RuleOptimizer, StateReader, adam_ranges};
 use crate::error::Result;
 use crate::ops::pointwise::{adam_counted_step, adam_step, amsgrad_counted_step, amsgrad_step};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 /// Adam (Kingma and Ba, 2015), with the weight decay added to the gradient.
 ///

@@ -9,8 +9,8 @@
 
 use super::declare::{options, state};
 use super::engine::{Item, Rule, RuleOptimizer, adam_ranges};
-use crate::Tensor;
 use crate::ops::pointwise::adamax_step;
+use crate::tensor::Tensor;
 
 /// Adamax (Kingma and Ba, 2015): Adam by the largest gradient in place of the mean square.
 ///

@@ -9,8 +9,8 @@
 
 use super::declare::{options, state};
 use super::engine::{Item, Rule, RuleOptimizer, not_negative};
-use crate::Tensor;
 use crate::ops::pointwise::asgd_step;
+use crate::tensor::Tensor;
 
 /// Averaged stochastic gradient descent (Polyak and Juditsky, 1992). The average of the parameters
 /// is the state entry `ax`.

@@ -2,8 +2,8 @@
 
 use super::StateValue;
 use super::engine::StateReader;
-use crate::Tensor;
 use crate::error::Result;
+use crate::tensor::Tensor;
 
 /// A field of a state: a tensor, a number, or a tensor that may be absent.
 pub trait Entry: Sized {

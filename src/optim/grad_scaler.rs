@@ -7,10 +7,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Optimizer;
+use crate::autograd::no_grad;
 use crate::cuda::{Stream, graph};
 use crate::error::{Error, Result, throw};
 use crate::ops::gradients;
-use crate::{Device, Dtype, Tensor, no_grad};
+use crate::storage::Device;
+use crate::tensor::{Dtype, Tensor};
 
 /// Options of [`GradScaler`], with PyTorch's defaults.
 ///

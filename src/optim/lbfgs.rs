@@ -11,10 +11,10 @@ use super::declare::options;
 use super::engine::{GroupOptions, check_parameters, not_negative, saved_group, saved_groups};
 use super::line_search::{Point, strong_wolfe};
 use super::{Optimizer, OptimizerState, StateValue};
+use crate::autograd::{enable_grad, no_grad};
 use crate::error::{Error, Result, throw};
 use crate::profiler::{self, Category};
-use crate::tensor::promote_types;
-use crate::{Tensor, enable_grad, no_grad};
+use crate::tensor::{Tensor, promote_types};
 
 /// How [`LBFGS`] finds the length of a step.
 ///

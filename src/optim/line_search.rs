@@ -2,7 +2,7 @@
 //! a share of what its slope promises, and the slope becomes flat. First lengths grow until an
 //! interval must hold such a point, then the interval shrinks; guesses are minima of cubic curves.
 
-use crate::Tensor;
+use crate::tensor::Tensor;
 
 /// Share of the promised fall of the loss.
 const FALL: f64 = 1e-4;

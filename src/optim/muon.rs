@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::declare::{options, state};
 use super::engine::{Item, Rule, RuleOptimizer, not_negative};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 /// Muon (Jordan et al., 2024), for the matrices of hidden layers. Give biases, embeddings and
 /// the like to [`AdamW`](super::AdamW).

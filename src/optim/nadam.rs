@@ -11,8 +11,8 @@
 
 use super::declare::{options, state};
 use super::engine::{Item, Rule, RuleOptimizer, adam_ranges, not_negative};
-use crate::Tensor;
 use crate::ops::pointwise::nadam_step;
+use crate::tensor::Tensor;
 
 /// Adam with Nesterov's momentum (Dozat, 2016).
 ///

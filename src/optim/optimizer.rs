@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::Tensor;
 use crate::error::{Error, Result};
 use crate::ops::pointwise::zero_all;
+use crate::tensor::Tensor;
 
 /// Updates parameters from their gradients (`torch.optim.Optimizer`).
 ///
@@ -67,7 +67,7 @@ pub trait Optimizer: Send {
     /// ```
     fn zero_grad_to_zeros(&mut self) {
         let grads: Vec<Tensor> = self.parameters().iter().filter_map(Tensor::grad).collect();
-        crate::no_grad(|| zero_all(&grads));
+        crate::autograd::no_grad(|| zero_all(&grads));
     }
 
     /// Calls `closure`, which computes the loss and its gradients, then steps; gives back the loss.
@@ -85,7 +85,7 @@ pub trait Optimizer: Send {
     /// assert_eq!((loss.item(), w.item()), (1.0, 0.5));
     /// ```
     fn step_with(&mut self, closure: &mut dyn FnMut() -> Tensor) -> Tensor {
-        let loss = crate::enable_grad(closure);
+        let loss = crate::autograd::enable_grad(closure);
         self.step();
         loss
     }

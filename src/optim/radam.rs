@@ -10,8 +10,8 @@
 
 use super::declare::{options, state};
 use super::engine::{Item, Rule, RuleOptimizer, adam_ranges};
-use crate::Tensor;
 use crate::ops::pointwise::{adam_step, radam_start};
+use crate::tensor::Tensor;
 
 /// Rectified Adam (Liu et al., 2020), which needs no warm-up.
 ///

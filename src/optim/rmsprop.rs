@@ -10,8 +10,8 @@
 
 use super::declare::{options, state};
 use super::engine::{Item, Rule, RuleOptimizer, not_negative};
-use crate::Tensor;
 use crate::ops::pointwise::{rmsprop_centered_step, rmsprop_momentum_step, rmsprop_step};
+use crate::tensor::Tensor;
 
 /// RMSprop (Hinton, 2012), with momentum if wanted.
 ///

@@ -8,8 +8,8 @@
 
 use super::declare::{options, state};
 use super::engine::{Item, Rule, RuleOptimizer, not_negative};
-use crate::Tensor;
 use crate::ops::pointwise::rprop_step;
+use crate::tensor::Tensor;
 
 /// Resilient backpropagation (Riedmiller and Braun, 1993), for gradients of the whole data set.
 ///

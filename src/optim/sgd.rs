@@ -8,8 +8,8 @@
 
 use super::declare::{options, state};
 use super::engine::{Item, Rule, RuleOptimizer, not_negative};
-use crate::Tensor;
 use crate::ops::pointwise::{sgd_momentum_step, sgd_nesterov_step, sgd_step};
+use crate::tensor::Tensor;
 
 /// Stochastic gradient descent, with momentum if wanted.
 ///

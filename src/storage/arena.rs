@@ -208,9 +208,9 @@ mod tests {
         let whole = 1 << 20;
         let mut arena = arena(&[(1 << 30, whole)]);
         let mut in_use: Vec<(usize, usize)> = Vec::new();
-        let random = crate::Generator::new(1);
+        let random = crate::ops::random::Generator::new(1);
         for _ in 0..2000 {
-            let n = random.randint(0, 1 << 30, [1], crate::Dtype::I64).item() as usize;
+            let n = random.randint(0, 1 << 30, [1], crate::tensor::Dtype::I64).item() as usize;
             if n.is_multiple_of(2) && !in_use.is_empty() {
                 let (start, length) = in_use.swap_remove(n / 2 % in_use.len());
                 arena.join(start, length);

@@ -419,7 +419,7 @@ mod tests {
 
     #[test]
     fn an_impossible_size_is_an_error() {
-        let error = crate::catch(|| HostBlock::new(1 << 50)).unwrap_err();
+        let error = crate::error::catch(|| HostBlock::new(1 << 50)).unwrap_err();
         assert!(error.to_string().contains("out of host memory"), "{error}");
     }
 }

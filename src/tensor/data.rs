@@ -42,7 +42,7 @@ impl Tensor {
         let length = layout.extent().saturating_sub(first);
         let line = Layout { offset: first, ..Layout::contiguous(&[length]) };
         let old = Tensor::from_parts(self.storage().clone(), line, self.dtype());
-        let new = crate::no_grad(|| convert(&old));
+        let new = crate::autograd::no_grad(|| convert(&old));
         drop(old);
         assert!(
             new.numel() == length && new.is_contiguous() && new.storage_offset() == 0,

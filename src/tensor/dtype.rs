@@ -418,7 +418,7 @@ pub fn not_floating(op: &str, dtype: Dtype) -> ! {
     if dtype.is_complex() {
         not_real(op, dtype);
     }
-    crate::error::throw(crate::Error::dtype(
+    crate::error::throw(crate::error::Error::dtype(
         op,
         format!("takes floating-point tensors, got {dtype}; convert with `.to_dtype(F32)`"),
     ))
@@ -431,7 +431,7 @@ pub fn not_floating(op: &str, dtype: Dtype) -> ! {
 pub fn not_real(op: &str, dtype: Dtype) -> ! {
     // A module's path stands for its ops.
     let op = op.rsplit("::").next().unwrap_or(op);
-    crate::error::throw(crate::Error::dtype(
+    crate::error::throw(crate::error::Error::dtype(
         op,
         format!(
             "does not take complex tensors, got {dtype}; use `real`, `imag`, `abs` or `view_as_real`"

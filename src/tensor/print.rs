@@ -200,7 +200,7 @@ impl fmt::Debug for Tensor {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Complex, Tensor};
+    use crate::tensor::{Complex, Tensor};
 
     #[test]
     fn tensors_print_as_in_pytorch() {

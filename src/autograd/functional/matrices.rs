@@ -1,9 +1,9 @@
 //! Jacobians and Hessians as matrices: one pass per row, or one run per column.
 
 use super::{Options, Strategy, enter, gradients, jvp_with, leave};
-use crate::Tensor;
 use crate::autograd::enable_grad;
 use crate::error::{Error, throw};
+use crate::tensor::Tensor;
 
 /// The Jacobian of a function of several tensors: for each output and each input a tensor of shape
 /// `output.shape + input.shape` (`torch.autograd.functional.jacobian`).

@@ -19,8 +19,8 @@ pub use products::{hvp_with, jvp_with, vhp_with, vjp_with};
 
 use super::GraphMode;
 use super::{enable_grad, grad};
-use crate::Tensor;
 use crate::error::{Error, throw};
+use crate::tensor::Tensor;
 
 /// How derivatives are computed.
 ///

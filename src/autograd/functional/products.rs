@@ -1,9 +1,10 @@
 //! Products of Jacobians and Hessians with vectors, which need no matrix.
 
 use super::{Options, check_vectors, enter, gradients, independent, leave};
-use crate::Tensor;
-use crate::autograd::enable_grad;
-use crate::autograd::forward_ad::{dual_level, make_dual, unpack_dual};
+use crate::autograd::{
+    enable_grad, forward_ad::dual_level, forward_ad::make_dual, forward_ad::unpack_dual,
+};
+use crate::tensor::Tensor;
 
 /// `f(inputs)` and the product of a vector for each output with the Jacobian: one tensor for each input
 /// (`torch.autograd.functional.vjp`).

@@ -6,8 +6,9 @@ use super::numpy::{Array, ArrayType};
 use super::storages::{raw_view, reinterpret, view};
 use super::unpickle::{Id, Machine, Node, Object, Step};
 use super::value::PtValue;
+use crate::autograd::no_grad;
 use crate::error::catch;
-use crate::{Complex, Tensor, no_grad};
+use crate::tensor::{Complex, Tensor};
 
 impl Machine<'_, '_> {
     pub(super) fn call(&mut self, callee: Id, arguments: Id) -> Step<Node> {

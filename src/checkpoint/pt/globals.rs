@@ -2,7 +2,7 @@
 
 use super::raw::raw_dtype;
 use super::storages::{dtype_named, storage_dtype};
-use crate::Dtype;
+use crate::tensor::Dtype;
 
 /// A class or function that a file names.
 #[derive(Clone, Copy, Debug, PartialEq)]

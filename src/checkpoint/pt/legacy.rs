@@ -11,7 +11,7 @@ use super::unpickle::Machine;
 use super::value::PtValue;
 use crate::checkpoint::raw::{check_bools, error_of, size_within, zeros};
 use crate::error::{Context, Error, Result};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 /// 0x1950a86a20f9469cfc6c, little-endian.
 const MAGIC: [u8; 10] = [0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19];

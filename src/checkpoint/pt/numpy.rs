@@ -2,9 +2,10 @@
 
 use super::raw::{PtRaw, raw_array};
 use super::value::PtValue;
-use crate::checkpoint::npy::dtype_named;
-use crate::checkpoint::raw::{bytes_mut, bytes_within, swap_bytes, zeros};
-use crate::{Complex, Dtype, Tensor};
+use crate::checkpoint::{
+    npy::dtype_named, raw::bytes_mut, raw::bytes_within, raw::swap_bytes, raw::zeros,
+};
+use crate::tensor::{Complex, Dtype, Tensor};
 
 /// What `numpy.dtype` was called with, and the byte order it was given then.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use super::raw::PtRaw;
 use super::storages::names_of;
 use super::value::PtValue;
 use crate::error::{Error, Result};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 /// What of a storage goes into the file.
 pub(super) enum Stored<'a> {

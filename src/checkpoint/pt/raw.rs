@@ -2,7 +2,7 @@
 
 use crate::checkpoint::raw::bytes_within;
 use crate::error::{Error, Result, catch};
-use crate::{Complex, Tensor};
+use crate::tensor::{Complex, Tensor};
 
 /// PyTorch's name, NumPy's, and the bytes of an element.
 const TYPES: [(&str, &str, usize); 9] = [

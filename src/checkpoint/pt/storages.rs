@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::raw::PtRaw;
 use crate::checkpoint::raw::{bytes_mut, bytes_within, zeros};
 use crate::error::catch;
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 /// PyTorch's storage classes and dtypes, by name.
 const TYPES: [(&str, &str, Dtype); 12] = [
@@ -108,7 +108,7 @@ pub(super) fn view(
     if sizes.contains(&0) {
         return zeros(&sizes, storage.dtype());
     }
-    catch(|| crate::no_grad(|| storage.as_strided(&sizes, &steps, offset)).detach())
+    catch(|| crate::autograd::no_grad(|| storage.as_strided(&sizes, &steps, offset)).detach())
         .map_err(|e| e.to_string())
 }
 

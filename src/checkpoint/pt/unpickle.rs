@@ -11,7 +11,7 @@ use super::raw::PtRaw;
 use super::storages::Storages;
 use super::value::PtValue;
 use crate::checkpoint::raw::{reserve, scarce};
-use crate::{Complex, Dtype, Tensor};
+use crate::tensor::{Complex, Dtype, Tensor};
 
 pub(super) type Id = usize;
 

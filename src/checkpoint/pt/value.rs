@@ -5,7 +5,7 @@ use super::raw::PtRaw;
 use crate::checkpoint::TensorMap;
 use crate::error::{Error, Result};
 use crate::nn::StateDict;
-use crate::{Complex, Dtype, Tensor};
+use crate::tensor::{Complex, Dtype, Tensor};
 
 /// A Python value of the kinds that checkpoints are made of. NumPy's scalars are plain numbers, its arrays
 /// tensors.

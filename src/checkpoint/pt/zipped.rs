@@ -7,11 +7,12 @@ use super::pickle::{Pickle, Stored};
 use super::storages::{Source, Storages};
 use super::unpickle::Machine;
 use super::value::PtValue;
-use crate::checkpoint::archive::{Archive, ArchiveWriter};
-use crate::checkpoint::raw::{Bytes, error_of, read_tensor, size_within, swap_bytes};
-use crate::checkpoint::replacing::write_file;
+use crate::checkpoint::{
+    archive::Archive, archive::ArchiveWriter, raw::Bytes, raw::error_of, raw::read_tensor,
+    raw::size_within, raw::swap_bytes, replacing::write_file,
+};
 use crate::error::{Error, Result};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 /// No pickle of numbers and names is larger.
 const MAX_PICKLE: u64 = 256 << 20;

@@ -1,9 +1,10 @@
 //! Additive attention.
 
 use super::INIT_WEIGHT;
-use crate::nn::init::uniform_;
-use crate::nn::{Forward, Linear, Module, Parameter};
-use crate::{Device, Dtype, Tensor, no_grad};
+use crate::autograd::no_grad;
+use crate::nn::{Forward, Linear, Module, Parameter, init::uniform_};
+use crate::storage::Device;
+use crate::tensor::{Dtype, Tensor};
 
 /// The score of a key that is padding: what a half-precision number still holds.
 const MASKED: f64 = -65504.0;

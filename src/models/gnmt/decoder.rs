@@ -3,10 +3,9 @@
 use super::{
     BahdanauAttention, BahdanauAttentionOptions, GNMTOptions, INIT_WEIGHT, embedder, lstm,
 };
-use crate::Tensor;
 use crate::error::{Error, throw};
-use crate::nn::init::uniform_;
-use crate::nn::{Embedding, Forward, LSTM, Linear, Module, Training};
+use crate::nn::{Embedding, Forward, LSTM, Linear, Module, Training, init::uniform_};
+use crate::tensor::Tensor;
 
 /// An LSTM layer whose outputs are the queries of an attention to the encoded source
 /// (`RecurrentAttention`).

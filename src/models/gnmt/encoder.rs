@@ -1,11 +1,11 @@
 //! The encoder of GNMT.
 
 use super::{GNMTOptions, embedder, lstm};
-use crate::Tensor;
 use crate::nn::{
     Embedding, Forward, LSTM, Module, PackPaddedSequenceOptions, PadPackedSequenceOptions,
     Training, pack_padded_sequence, pad_packed_sequence,
 };
+use crate::tensor::Tensor;
 
 /// LSTM layers, the first of which reads in both directions; from the third on with shortcuts
 /// (`ResidualRecurrentEncoder`).

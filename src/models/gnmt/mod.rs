@@ -11,10 +11,10 @@ pub use attention::{BahdanauAttention, BahdanauAttentionOptions};
 pub use decoder::{Classifier, Decoded, RecurrentAttention, ResidualRecurrentDecoder};
 pub use encoder::ResidualRecurrentEncoder;
 
+use crate::autograd::no_grad;
 use crate::error::{Error, throw};
-use crate::nn::init::{uniform_, zeros_};
-use crate::nn::{Embedding, LSTM, Module, RNNOptions};
-use crate::{Tensor, no_grad};
+use crate::nn::{Embedding, LSTM, Module, RNNOptions, init::uniform_, init::zeros_};
+use crate::tensor::Tensor;
 
 /// The token behind the end of a shorter sentence.
 const PAD: i64 = 0;

@@ -3,10 +3,9 @@
 use super::cache::KeyValueCache;
 use super::{GPT2Activation, GPT2Config};
 use crate::error::{Error, throw};
-use crate::nn::init::normal_;
-use crate::nn::{Dropout, Forward, LayerNorm, Module, Parameter};
+use crate::nn::{Dropout, Forward, LayerNorm, Module, Parameter, init::normal_};
 use crate::ops::AttentionOptions;
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 /// A linear layer whose weight is the other way round (`transformers.pytorch_utils.Conv1D`).
 #[derive(Module)]

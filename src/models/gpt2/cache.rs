@@ -1,6 +1,6 @@
 //! Keys and values that GPT-2 has computed already.
 
-use crate::Tensor;
+use crate::tensor::Tensor;
 
 /// The keys and values of all blocks for the tokens so far, `[batch, heads, length, head width]` each:
 /// with it a further token costs only its own part (`transformers.DynamicCache`).

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Tensor;
 use crate::error::{Error, throw};
+use crate::tensor::Tensor;
 
 /// The settings of a GPT-2 (`transformers.GPT2Config`), by Hugging Face's names, so that a
 /// `config.json` can be read by serde; keys that are not here are ignored.

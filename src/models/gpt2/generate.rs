@@ -1,8 +1,9 @@
 //! Text from GPT-2, token by token.
 
 use super::{GPT2Inputs, GPT2LMHeadModel, KeyValueCache};
+use crate::autograd::no_grad;
 use crate::error::{Error, throw};
-use crate::{Dtype, Tensor, no_grad};
+use crate::tensor::{Dtype, Tensor};
 
 /// How [`GPT2LMHeadModel::generate`] goes on (`transformers.GenerationConfig`).
 #[derive(Clone, Copy, Debug, PartialEq)]

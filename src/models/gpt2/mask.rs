@@ -1,8 +1,10 @@
 //! Which keys each query of GPT-2 attends to.
 
+use crate::autograd::no_grad;
 use crate::error::{Error, throw};
 use crate::ops::AttentionOptions;
-use crate::{Device, Dtype, Tensor, no_grad};
+use crate::storage::Device;
+use crate::tensor::{Dtype, Tensor};
 
 /// The attention of `queries` tokens to themselves and `past` others before them, the same in all
 /// blocks, for features `x`, `[batch, queries, ..]`. `padding`, `[batch, past + queries]`, is 0 (or false) at tokens that nobody sees.

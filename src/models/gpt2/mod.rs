@@ -13,12 +13,11 @@ pub use config::{GPT2Activation, GPT2Config};
 pub use generate::GenerateOptions;
 
 use crate::error::{Error, Result, throw};
-use crate::nn::functional::cross_entropy;
-use crate::nn::init::normal_;
 use crate::nn::{
     Dropout, Embedding, Forward, LayerNorm, Linear, LoadReport, Module, NamedTensors, StateDict,
+    functional::cross_entropy, init::normal_,
 };
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 /// What goes into a forward besides the tokens.
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! Activations element by element, softmax and dropout.
 
-use crate::Tensor;
+use crate::tensor::Tensor;
 
 methods! {
     /// See [`Tensor::relu`].

@@ -1,9 +1,9 @@
 //! Convolutions and their sliding windows.
 
-use crate::Tensor;
 use crate::ops::{
     Conv1dOptions, Conv2dOptions, Conv3dOptions, ConvTransposeOptions, UnfoldOptions,
 };
+use crate::tensor::Tensor;
 
 methods! {
     /// See [`Tensor::conv1d`].

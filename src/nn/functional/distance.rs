@@ -1,8 +1,8 @@
 //! Lengths, and distances of vectors.
 
-use crate::Tensor;
 use crate::amp::cast_op;
 use crate::error::{Error, throw};
+use crate::tensor::Tensor;
 
 /// The input divided by its `p`-norms along `dim`, which count as at least `eps`
 /// (`torch.nn.functional.normalize`); PyTorch's defaults are 2, 1 and 1e-12.

@@ -1,7 +1,7 @@
 //! Activations of more than one element, and those that are random in training.
 
-use crate::Tensor;
 use crate::error::{Error, throw};
+use crate::tensor::Tensor;
 
 /// x between 0 and 6 (`torch.nn.functional.relu6`).
 ///
@@ -144,7 +144,7 @@ fn alpha(x: &Tensor, shape: &[usize], p: f64, training: bool) -> Tensor {
 /// Throws for integers and bools, and when the dimension is out of range.
 #[track_caller]
 pub fn gumbel_softmax(logits: &Tensor, tau: f64, hard: bool, dim: i64) -> Tensor {
-    let noise = crate::no_grad(|| {
+    let noise = crate::autograd::no_grad(|| {
         let share = logits.empty_like();
         crate::ops::random::default_generator().uniform_(&share, 0.0, 1.0);
         // From above 0, of which there is no logarithm, to 1.
@@ -155,7 +155,7 @@ pub fn gumbel_softmax(logits: &Tensor, tau: f64, hard: bool, dim: i64) -> Tensor
         return soft;
     }
     let highest = soft.argmax_dim(dim, true);
-    let one = crate::no_grad(|| {
+    let one = crate::autograd::no_grad(|| {
         soft.zeros_like().scatter(dim, &highest, &highest.ones_like().to_dtype(soft.dtype()))
     });
     one - soft.detach() + &soft

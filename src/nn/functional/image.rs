@@ -1,7 +1,7 @@
 //! Images resized, padded, sampled and rearranged.
 
-use crate::Tensor;
 use crate::ops::{GridSampleOptions, InterpolateOptions, PadMode};
+use crate::tensor::Tensor;
 
 methods! {
     /// See [`Tensor::pad`].

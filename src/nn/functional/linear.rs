@@ -1,7 +1,7 @@
 //! Linear maps, attention and tables of rows.
 
-use crate::Tensor;
 use crate::ops::{AttentionOptions, EmbeddingBagOptions};
+use crate::tensor::Tensor;
 
 methods! {
     /// See [`Tensor::linear`].

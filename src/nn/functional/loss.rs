@@ -1,15 +1,14 @@
 //! Losses of classes, and of elements: pointwise rows and their mean or sum.
 
-use crate::Tensor;
 use crate::amp::cast_op;
 use crate::error::{Error, throw};
-use crate::ops::limits::assert_probabilities;
-use crate::ops::pointwise::{
-    absolute_error, divergence, huber_error, log_divergence, logit_error, probability_error,
-    squared_error,
+use crate::ops::{
+    CrossEntropyOptions, NLLLossOptions, Reduction, limits::assert_probabilities,
+    pointwise::absolute_error, pointwise::divergence, pointwise::huber_error,
+    pointwise::log_divergence, pointwise::logit_error, pointwise::probability_error,
+    pointwise::squared_error,
 };
-use crate::ops::{CrossEntropyOptions, NLLLossOptions, Reduction};
-use crate::tensor::broadcast_shapes;
+use crate::tensor::{Tensor, broadcast_shapes};
 
 /// `input` and `target` of a loss: of one shape, or one broadcasts to the other's. Shapes like `[4]`
 /// and `[4, 1]`, which would make `[4, 4]`, are what a forgotten `squeeze` gives.

@@ -4,9 +4,8 @@ use super::distance::{PairwiseDistanceOptions, pairwise_distance};
 use super::loss::{reduce, weighted};
 use crate::amp::cast_op;
 use crate::error::{Error, throw};
-use crate::ops::Reduction;
-use crate::ops::limits::assert_indices;
-use crate::{Dtype, Tensor};
+use crate::ops::{Reduction, limits::assert_indices};
+use crate::tensor::{Dtype, Tensor};
 
 /// `max(0, margin - t (x1 - x2))` for targets of 1 and -1 (`torch.nn.functional.margin_ranking_loss`).
 ///

@@ -1,6 +1,6 @@
 //! Normalisation.
 
-use crate::Tensor;
+use crate::tensor::Tensor;
 
 methods! {
     /// See [`Tensor::batch_norm`].

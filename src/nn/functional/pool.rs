@@ -1,8 +1,8 @@
 //! Pooling and its reverse.
 
-use crate::Tensor;
 use crate::error::{Error, throw};
 use crate::ops::{Pool1dOptions, Pool2dOptions, Pool3dOptions, PoolOptions};
+use crate::tensor::Tensor;
 
 methods! {
     /// See [`Tensor::max_pool2d`].

@@ -17,7 +17,7 @@ use smallvec::smallvec;
 use crate::autograd::{no_grad, record};
 use crate::distributed::{Origin, ProcessGroup, ReduceOp};
 use crate::error::throw;
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 /// Sum of `tensor` over the ranks of `group`, as a recorded op: the derivative of a sum over ranks is
 /// the sum of their gradients.

@@ -1,10 +1,10 @@
 //! One step of a recurrent network.
 
 use super::RNNNonlinearity;
-use crate::Tensor;
 use crate::error::{Error, throw};
 use crate::nn::{Module, Parameter, init};
 use crate::ops::rnn::{Cell, Direction, Recurrent, step};
+use crate::tensor::Tensor;
 
 /// Weights and biases of recurrent networks all start uniform within this.
 pub(super) fn bound(hidden_size: usize) -> f64 {

@@ -3,11 +3,10 @@
 use super::RNNNonlinearity;
 use super::cell::bound;
 use super::packed::{PackedSequence, rows};
-use crate::Tensor;
 use crate::error::{Error, throw};
-use crate::nn::display::python_float;
-use crate::nn::{Module, Parameter, Training, Visitor, VisitorMut, init};
+use crate::nn::{Module, Parameter, Training, Visitor, VisitorMut, display::python_float, init};
 use crate::ops::rnn::{Cell, Direction, Recurrent};
+use crate::tensor::Tensor;
 
 /// How layers are stacked; the same for all kinds.
 ///

@@ -1,7 +1,7 @@
 //! Batches of sequences of different lengths (`torch.nn.utils.rnn`).
 
-use crate::Tensor;
 use crate::error::{Error, throw};
+use crate::tensor::Tensor;
 
 /// Sequences of different lengths without padding: the elements of all sequences at the first time
 /// step, then those at the second, .. (`torch.nn.utils.rnn.PackedSequence`). The sequences are sorted,

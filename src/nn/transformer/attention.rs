@@ -1,9 +1,10 @@
 //! `torch.nn.MultiheadAttention`.
 
+use crate::autograd::no_grad;
 use crate::error::{Error, throw};
 use crate::nn::{Linear, Module, Parameter, Training, init};
 use crate::ops::AttentionOptions;
-use crate::{Dtype, Tensor, no_grad};
+use crate::tensor::{Dtype, Tensor};
 
 /// Options of [`MultiheadAttention`].
 ///

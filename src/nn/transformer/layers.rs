@@ -1,8 +1,8 @@
 //! One encoder or decoder layer.
 
 use super::attention::{AttentionWeights, MultiheadAttention, MultiheadAttentionOptions};
-use crate::Tensor;
 use crate::nn::{Dropout, Forward, LayerNorm, Linear, Module};
+use crate::tensor::Tensor;
 
 /// The function between the two linear layers of the feed-forward part.
 ///

@@ -1,9 +1,9 @@
 //! Stacks of layers, and the whole transformer.
 
 use super::layers::{TransformerDecoderLayer, TransformerEncoderLayer, TransformerOptions};
-use crate::Tensor;
 use crate::error::{Error, throw};
 use crate::nn::{Forward, LayerNorm, Module, init};
+use crate::tensor::Tensor;
 
 /// Encoder layers one after the other (`torch.nn.TransformerEncoder`).
 ///

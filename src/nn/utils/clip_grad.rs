@@ -1,9 +1,9 @@
 //! Gradient clipping (`torch.nn.utils.clip_grad_norm_` and relatives).
 
+use crate::autograd::no_grad;
 use crate::error::{Error, Result, throw};
 use crate::ops::gradients;
-use crate::tensor::promote_types;
-use crate::{Dtype, Tensor, no_grad};
+use crate::tensor::{Dtype, Tensor, promote_types};
 
 /// Scales the gradients of `parameters` so that the norm of all of them taken together is at most
 /// `max_norm`. Gives the norm before, as a 0-dim tensor. Parameters without a gradient are left out.

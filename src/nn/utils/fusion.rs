@@ -1,12 +1,13 @@
 //! A batch norm in evaluation is a scale and a shift of channels, which the layer before it can take
 //! over (`torch.nn.utils.fusion`).
 
+use crate::autograd::no_grad;
 use crate::error::{Error, throw};
 use crate::nn::{
     BatchNorm1d, BatchNorm2d, BatchNorm3d, Conv1d, Conv2d, Conv3d, ConvTranspose1d,
     ConvTranspose2d, ConvTranspose3d, Linear, Module, Parameter, SyncBatchNorm,
 };
-use crate::{Tensor, no_grad};
+use crate::tensor::Tensor;
 
 /// A layer whose outputs can be scaled and shifted by its weight and bias.
 ///

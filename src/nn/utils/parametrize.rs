@@ -27,12 +27,13 @@
 //! assert_eq!(names, ["bias", "parametrizations.weight.original"]);
 //! ```
 
+use crate::autograd::no_grad;
 use crate::error::{Error, throw};
-use crate::nn::walk::own_fields;
 use crate::nn::{
     Buffer, Forward, Module, Parameter, StatisticsGroup, Training, Visitor, VisitorMut,
+    walk::own_fields,
 };
-use crate::{Tensor, no_grad};
+use crate::tensor::Tensor;
 
 /// How a tensor is computed from others. A module, so it may have buffers or parameters of its own.
 ///

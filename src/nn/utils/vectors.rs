@@ -1,7 +1,8 @@
 //! Parameters as one vector (`torch.nn.utils.parameters_to_vector` and back).
 
+use crate::autograd::no_grad;
 use crate::error::{Error, throw};
-use crate::{Tensor, no_grad};
+use crate::tensor::Tensor;
 
 /// All elements of `parameters`, one tensor after the other (`torch.nn.utils.parameters_to_vector`).
 ///

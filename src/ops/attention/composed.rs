@@ -6,10 +6,9 @@ use smallvec::smallvec;
 use super::cuda;
 use super::flash::Dropout;
 use super::plan::{OP, Plan};
-use crate::Tensor;
 use crate::autograd::{Grads, no_grad};
 use crate::ops::{gpu, random};
-use crate::tensor::{Dtype, Shape};
+use crate::tensor::{Dtype, Shape, Tensor};
 
 /// 0 where `mask` holds, else minus infinity.
 fn additive(mask: &Tensor, dtype: Dtype) -> Tensor {

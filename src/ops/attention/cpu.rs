@@ -3,14 +3,13 @@
 use smallvec::smallvec;
 
 use super::plan::Plan;
-use crate::Tensor;
 use crate::autograd::{Grads, no_grad};
-use crate::cpu::attention::Rows;
-use crate::cpu::products::tiled::Tiled;
-use crate::cpu::threads::parts::Parts;
-use crate::cpu::threads::{get_num_threads, parallel_items};
+use crate::cpu::{
+    attention::Rows, products::tiled::Tiled, threads::get_num_threads, threads::parallel_items,
+    threads::parts::Parts,
+};
 use crate::ops::compute;
-use crate::tensor::{Shape, dispatch};
+use crate::tensor::{Shape, Tensor, dispatch};
 
 /// Y and the logarithms of the sums.
 pub(super) fn forward(

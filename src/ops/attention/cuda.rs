@@ -1,24 +1,20 @@
 //! Attention on a GPU: of halves by [`cudnn`](super::cudnn) or by tiles ([`flash`](super::flash)) where those take the
 //! sizes and [`backends::cuda`] lets them; else by products of queries and keys in the compute type, whose rows become weights in place, and products of the weights and values.
 
-use crate::cuda::sources::program;
+use crate::cuda::{Kernel, Program, launch::Argument, launch::Shape as Grid, sources::program};
 use smallvec::smallvec;
 
 use super::cudnn;
 use super::flash::{Call, Dropout};
 use super::plan::{OP, Plan};
-use crate::Tensor;
 use crate::autograd::Grads;
 use crate::backends;
-use crate::cuda::launch::{Argument, Shape as Grid};
-use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
 use crate::error::{Error, throw};
-use crate::ops::compute;
-use crate::ops::gpu::{Gpu, address};
-use crate::ops::products::matmul::cuda::products;
-use crate::ops::random::Words;
-use crate::tensor::Dtype;
+use crate::ops::{
+    compute, gpu::Gpu, gpu::address, products::matmul::cuda::products, random::Words,
+};
+use crate::tensor::{Dtype, Tensor};
 
 /// `Scores` of `kernels/attention.cu`.
 #[derive(Clone, Copy)]

@@ -9,9 +9,8 @@ use crate::backends;
 use crate::cuda::cudnn::{self, ALIGNMENT, Attention, Kind, View};
 use crate::error::throw;
 use crate::ops::gpu::Gpu;
-use crate::storage::Storage;
-use crate::tensor::{Dtype, Layout, Shape, Strides};
-use crate::{Device, Tensor};
+use crate::storage::{Device, Storage};
+use crate::tensor::{Dtype, Layout, Shape, Strides, Tensor};
 
 /// What forward and backward have in common.
 pub(super) struct Call<'a> {

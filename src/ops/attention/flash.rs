@@ -1,17 +1,13 @@
 //! Attention of halves on a GPU by tiles that never leave a block of threads: `kernels/flash.cu`.
 
-use crate::cuda::sources::kernel_text;
+use crate::cuda::{Kernel, Program, launch::Argument, launch::Shape as Grid, sources::kernel_text};
 use smallvec::smallvec;
 
 use super::plan::Plan;
-use crate::Tensor;
 use crate::autograd::Grads;
-use crate::cuda::launch::{Argument, Shape as Grid};
-use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
-use crate::ops::gpu::{Gpu, address};
-use crate::ops::random::{Words, kept};
-use crate::tensor::{Dtype, Shape};
+use crate::ops::{gpu::Gpu, gpu::address, random::Words, random::kept};
+use crate::tensor::{Dtype, Shape, Tensor};
 
 /// Batch dimensions that are left when neighbours are joined: what the kernels have room for.
 const MOST_BATCH_DIMS: usize = 4;

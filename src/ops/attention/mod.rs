@@ -21,13 +21,13 @@ use composed::added;
 use flash::Dropout;
 use smallvec::SmallVec;
 
-use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::{Grads, no_grad, record};
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::gpu;
+use crate::tensor::Tensor;
 use plan::{OP, Plan};
 /// Options of [`Tensor::scaled_dot_product_attention_with`].
 ///

@@ -1,9 +1,8 @@
 //! The sizes of one attention, and what its operands must be.
 
-use crate::Tensor;
 use crate::cpu::attention::Attention;
 use crate::error::{Error, throw};
-use crate::tensor::{Dtype, Shape, broadcast_shapes};
+use crate::tensor::{Dtype, Shape, Tensor, broadcast_shapes};
 
 /// The op's name.
 pub(super) const OP: &str = "scaled_dot_product_attention";

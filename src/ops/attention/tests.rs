@@ -1,9 +1,9 @@
 //! Attention against its definition.
 
 use super::*;
-use crate::Dtype::{F32, F64};
 use crate::autograd;
 use crate::cpu::attention::Attention;
+use crate::tensor::{Dtype::F32, Dtype::F64};
 
 /// Attention by its definition for one batch item, which the kernel is tested against.
 fn reference(a: &Attention, q: &[f64], k: &[f64], v: &[f64], mask: Option<&[f64]>) -> Vec<f64> {
@@ -34,7 +34,7 @@ fn reference(a: &Attention, q: &[f64], k: &[f64], v: &[f64], mask: Option<&[f64]
 
 #[test]
 fn dropout_takes_weights_away_and_changes_nothing_else() {
-    crate::fork_rng(|| {
+    crate::ops::random::fork_rng(|| {
         let leaf = |shape: [usize; 3], seed| values(shape, seed).requires_grad_(true);
         let (q, k, v) = (leaf([2, 4, 3], 1), leaf([2, 5, 3], 2), leaf([2, 5, 6], 3));
         let seen = Tensor::from([
@@ -68,7 +68,7 @@ fn dropout_takes_weights_away_and_changes_nothing_else() {
                 same(grad.as_ref().unwrap(), want.as_ref().unwrap());
             }
         }
-        crate::manual_seed(0);
+        crate::ops::random::manual_seed(0);
         let (q, k, v) = (values([64, 8], 1), values([64, 8], 2), Tensor::eye(64, F64));
         let options = AttentionOptions { dropout_p: 0.25, ..Default::default() };
         let weights = q.scaled_dot_product_attention(&k, &v, None, false, None).to_vec::<f64>();
@@ -78,7 +78,7 @@ fn dropout_takes_weights_away_and_changes_nothing_else() {
         let kept = |(d, w): (&f64, &f64)| *d == 0.0 || (d - w / 0.75).abs() < 1e-12;
         assert!(dropped.iter().zip(&weights).all(kept));
         let wrong = AttentionOptions { dropout_p: 1.5, ..Default::default() };
-        let error = crate::catch(|| q.scaled_dot_product_attention_with(&k, &v, &wrong));
+        let error = crate::error::catch(|| q.scaled_dot_product_attention_with(&k, &v, &wrong));
         assert!(error.unwrap_err().to_string().contains("dropout_p"));
     })
 }
@@ -158,7 +158,7 @@ fn misuse_is_named() {
     let t = |shape: &[usize]| Tensor::zeros(shape, F64);
     let text = |k: &Tensor, v: &Tensor, m: Option<&Tensor>, causal| {
         let q = t(&[2, 3, 4]);
-        crate::catch(|| q.scaled_dot_product_attention(k, v, m, causal, None))
+        crate::error::catch(|| q.scaled_dot_product_attention(k, v, m, causal, None))
             .unwrap_err()
             .to_string()
     };
@@ -169,7 +169,7 @@ fn misuse_is_named() {
     assert!(text(&k, &v, Some(&t(&[3, 5])), true).contains("is_causal"));
     let options = AttentionOptions { enable_gqa: true, ..Default::default() };
     for q in [t(&[3, 4]), t(&[0, 3, 4])] {
-        let y = crate::catch(|| q.scaled_dot_product_attention_with(&k, &v, &options));
+        let y = crate::error::catch(|| q.scaled_dot_product_attention_with(&k, &v, &options));
         assert!(y.unwrap_err().to_string().contains("0 query heads"));
     }
 }

@@ -6,7 +6,8 @@ use crate::cuda::simulated_test::on_gpu;
 use crate::nn::{
     AttentionWeights, Module, MultiheadAttention, MultiheadAttentionOptions, functional as F,
 };
-use crate::{Device, Dtype, Tensor};
+use crate::storage::Device;
+use crate::tensor::{Dtype, Tensor};
 
 type Op = fn(&Tensor) -> Tensor;
 

@@ -8,9 +8,11 @@ mod edges;
 mod on_gpu;
 pub(in crate::ops) mod samples;
 
-use crate::autograd::forward_ad::{dual_level, make_dual, unpack_dual};
+use crate::autograd::{
+    self, forward_ad::dual_level, forward_ad::make_dual, forward_ad::unpack_dual, no_grad,
+};
 use crate::ops::checks::samples::{OpSample, Order};
-use crate::{Dtype, Tensor, autograd, no_grad};
+use crate::tensor::{Dtype, Tensor};
 
 /// Elements of an input whose derivative is checked: all of a small one, some of a large one.
 const CHECKED: usize = 24;
@@ -22,7 +24,7 @@ fn for_all(check: impl Fn(&OpSample) -> Result<(), String>) {
     let failures: Vec<String> = crate::ops::all_samples()
         .iter()
         .filter_map(|s| {
-            let outcome = crate::catch(|| check(s)).unwrap_or_else(|e| Err(e.to_string()));
+            let outcome = crate::error::catch(|| check(s)).unwrap_or_else(|e| Err(e.to_string()));
             outcome.err().map(|why| format!("{}: {why}", s.name))
         })
         .collect();

@@ -5,9 +5,11 @@ use std::collections::HashMap;
 
 use super::samples::{OpSample, Order};
 use super::{compare, converted, cotangent, gradients, leaves, wanted};
-use crate::autograd::GradcheckOptions;
+use crate::autograd::{self, GradcheckOptions};
+use crate::backends;
 use crate::cuda::simulated_test::on_gpu;
-use crate::{Device, Dtype, Tensor, autograd, backends};
+use crate::storage::Device;
+use crate::tensor::{Dtype, Tensor};
 
 const GPU: Device = Device::Cuda(0);
 /// Elements of a sample's inputs that finite differences are taken by.
@@ -96,7 +98,7 @@ fn differences(samples: &[OpSample]) -> Vec<String> {
         let inputs: Vec<&Tensor> = inputs.iter().collect();
         let options = GradcheckOptions { eps: 1e-5, ..Default::default() };
         let check = || autograd::gradcheck(|t| (sample.f)(t), &inputs, options);
-        let outcome = crate::catch(std::panic::AssertUnwindSafe(check)).and_then(|r| r);
+        let outcome = crate::error::catch(std::panic::AssertUnwindSafe(check)).and_then(|r| r);
         wrong.extend(outcome.err().map(|why| format!("{}: {why}", sample.name)));
     }
     println!("finite differences of {count} samples");
@@ -110,8 +112,9 @@ fn inside() {
     let (mut wrong, mut refused) = (Vec::new(), 0);
     let samples = crate::ops::all_samples();
     for sample in &samples {
-        let check =
-            |order| crate::catch(|| agrees(sample, order)).unwrap_or_else(|e| Err(e.to_string()));
+        let check = |order| {
+            crate::error::catch(|| agrees(sample, order)).unwrap_or_else(|e| Err(e.to_string()))
+        };
         let failed = |why: String| format!("{}: {why}", sample.name);
         match check(Order::Second) {
             Ok(()) => {}

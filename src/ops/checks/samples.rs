@@ -3,7 +3,7 @@
 //! derives the rest from that: gradients and second order by finite differences, f32 and the half
 //! types against f64, and strided inputs against contiguous ones.
 
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 /// How often a sample's function can be differentiated where the sample is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

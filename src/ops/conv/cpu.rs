@@ -2,22 +2,18 @@
 use super::pointwise::Pointwise;
 use super::scratch::{field_of, minimal, scratch};
 use super::shape::Shape;
-use crate::Tensor;
 use crate::autograd::no_grad;
-use crate::cpu::convolution::depthwise::{
-    Planes, correlate_plane_filters, correlate_planes, spread_planes,
+use crate::cpu::{
+    convolution::depthwise::Planes, convolution::depthwise::correlate_plane_filters,
+    convolution::depthwise::correlate_planes, convolution::depthwise::spread_planes,
+    convolution::direct::Correlation, convolution::direct::FilterSums, convolution::direct::Sizes,
+    convolution::direct::Spread, convolution::direct::Target, convolution::field::Field,
+    convolution::field::Window, convolution::winograd::Filters, convolution::winograd::Stride,
+    convolution::winograd::Winograd, numbers::float::single, numbers::float::single_mut,
+    products::tiled::Tiled, threads::GRAIN, threads::parallel_for, threads::parts::Parts,
 };
-use crate::cpu::convolution::direct::{Correlation, FilterSums, Sizes, Spread, Target};
-use crate::cpu::convolution::field::{Field, Window};
-use crate::cpu::convolution::winograd::{Filters, Stride, Winograd};
-use crate::cpu::numbers::float::{single, single_mut};
-use crate::cpu::products::tiled::Tiled;
-use crate::cpu::threads::parts::Parts;
-use crate::cpu::threads::{GRAIN, parallel_for};
-use crate::ops::products::matmul::cuda;
-use crate::ops::products::sums;
-use crate::ops::{compute, gpu};
-use crate::tensor::{Dtype, Element, dispatch};
+use crate::ops::{compute, gpu, products::matmul::cuda, products::sums};
+use crate::tensor::{Dtype, Element, Tensor, dispatch};
 
 /// The source as its field wants it: a prepared copy in `copy`, or as it is.
 fn prepared<'a, T: Tiled>(

@@ -4,18 +4,17 @@
 //! matrix products.
 use super::cudnn;
 use super::geometry::Geometry;
-use crate::Tensor;
-use crate::cuda::launch::{Argument, Shape as Grid};
-use crate::cuda::sources::kernel_text;
-use crate::cuda::{Kernel, Program};
+use crate::cuda::{Kernel, Program, launch::Argument, launch::Shape as Grid, sources::kernel_text};
 use crate::cuda_args;
 use crate::error::{Error, throw};
-use crate::ops::gpu::{Gpu, address};
-use crate::ops::products::matmul::cuda::{
-    Finish, LARGE, add_parts, half_shared, kernels as product_kernels, multiprocessors, parts,
-    plain_shared, products, room,
+use crate::ops::{
+    gpu::Gpu, gpu::address, products::matmul::cuda::Finish, products::matmul::cuda::LARGE,
+    products::matmul::cuda::add_parts, products::matmul::cuda::half_shared,
+    products::matmul::cuda::kernels as product_kernels, products::matmul::cuda::multiprocessors,
+    products::matmul::cuda::parts, products::matmul::cuda::plain_shared,
+    products::matmul::cuda::products, products::matmul::cuda::room,
 };
-use crate::tensor::{Dtype, Layout};
+use crate::tensor::{Dtype, Layout, Tensor};
 
 /// Bytes of a `Spot` of `kernels/conv.cu`.
 const SPOT: usize = 24;

@@ -5,8 +5,8 @@ use super::geometry::Geometry;
 use crate::backends;
 use crate::cuda::cudnn::{self, Direction, Kind, Lie, Problem, Wishes};
 use crate::error::throw;
-use crate::ops::gpu::Gpu;
-use crate::{Dtype, MemoryFormat, Tensor};
+use crate::ops::{MemoryFormat, gpu::Gpu};
+use crate::tensor::{Dtype, Tensor};
 
 /// The most workspace in bytes.
 const WORKSPACE: usize = 1 << 30;

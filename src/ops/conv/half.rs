@@ -6,10 +6,13 @@ use super::cpu::room_for_data;
 use super::scratch::minimal;
 use super::scratch::scratch;
 use super::shape::Shape;
-use crate::cpu::convolution::direct::{HalfCorrelation, HalfFilters, Sizes, Target};
-use crate::cpu::convolution::field::{Field, Window};
-use crate::tensor::Dtype;
-use crate::{Tensor, autograd::no_grad};
+use crate::autograd::no_grad;
+use crate::cpu::{
+    convolution::direct::HalfCorrelation, convolution::direct::HalfFilters,
+    convolution::direct::Sizes, convolution::direct::Target, convolution::field::Field,
+    convolution::field::Window,
+};
+use crate::tensor::{Dtype, Tensor};
 
 /// A contiguous tensor without history.
 fn dense(x: &Tensor) -> Tensor {

@@ -1,7 +1,7 @@
 //! Convolutions of integers, which have no gradient: the windows, gathered, times the filters.
 
 use super::options::ConvOptions;
-use crate::Tensor;
+use crate::tensor::Tensor;
 
 /// The output, for operands that fit; sums wrap around like all of the type's.
 pub(super) fn convolved<const D: usize>(

@@ -50,9 +50,8 @@ use crate::autograd::{no_grad, record};
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
-use crate::ops::gpu;
-use crate::ops::windows::taps::window_span;
-use crate::{Dtype, Tensor};
+use crate::ops::{gpu, windows::taps::window_span};
+use crate::tensor::{Dtype, Tensor};
 use cpu::{bias_gradient, data_gradient, forward, weight_gradient};
 use products::Products;
 use shape::Shape;

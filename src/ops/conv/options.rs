@@ -1,8 +1,8 @@
 //! Options of convolutions, and the sizes that follow from them.
 
-use crate::Tensor;
 use crate::error::{Error, throw};
 use crate::ops::windows::taps::window_count;
+use crate::tensor::Tensor;
 
 /// Stride, padding (of zeros, on both sides), dilation per dimension, and groups of a convolution.
 ///

@@ -2,14 +2,12 @@
 //! are used where they lie. Strided ones are gathered first, and so are small ones, of which those of all
 //! images make one matrix: a few points would leave most of a register tile's work undone.
 
-use crate::Tensor;
-use crate::cpu::convolution::direct::{Sizes, Target};
-use crate::cpu::convolution::field::Window;
-use crate::cpu::products::gemm::{Gemm, Matrix};
-use crate::cpu::products::tiled::Tiled;
-use crate::cpu::threads::parts::{Parts, Shared};
-use crate::cpu::threads::{GRAIN, parallel_for};
-use crate::tensor::Element;
+use crate::cpu::{
+    convolution::direct::Sizes, convolution::direct::Target, convolution::field::Window,
+    products::gemm::Gemm, products::gemm::Matrix, products::tiled::Tiled, threads::GRAIN,
+    threads::parallel_for, threads::parts::Parts, threads::parts::Shared,
+};
+use crate::tensor::{Element, Tensor};
 
 use super::scratch::scratch;
 

@@ -1,6 +1,6 @@
 //! The three products of a convolution.
 
-use crate::Tensor;
+use crate::tensor::Tensor;
 
 /// The three products of a convolution of certain sizes: each is linear in both of its operands, and the
 /// derivatives of each are the two others.

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::Dtype;
 use crate::autograd::{GraphMode, grad, no_grad};
+use crate::tensor::Dtype;
 
 /// Sizes in three dimensions; those in two have a first one of 1.
 #[derive(Clone, Debug)]

@@ -1,12 +1,10 @@
 //! Memory between the loops of a convolution, and how these see a window.
 
-use crate::Tensor;
-use crate::cpu::arch::isa;
-use crate::cpu::convolution::direct::Sizes;
-use crate::cpu::convolution::field::{Field, Window};
-use crate::cpu::convolution::winograd::{Stride, Winograd};
-use crate::cpu::products::tiled::Tiled;
-use crate::tensor::Element;
+use crate::cpu::{
+    arch::isa, convolution::direct::Sizes, convolution::field::Field, convolution::field::Window,
+    convolution::winograd::Stride, convolution::winograd::Winograd, products::tiled::Tiled,
+};
+use crate::tensor::{Element, Tensor};
 
 pub(super) fn scratch<T: Tiled + Element>(len: usize) -> Tensor {
     Tensor::empty([len], T::DTYPE)

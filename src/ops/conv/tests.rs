@@ -2,7 +2,9 @@
 
 use super::shape::Shape;
 use super::*;
-use crate::{Dtype, autograd, catch};
+use crate::autograd;
+use crate::error::catch;
+use crate::tensor::Dtype;
 
 fn numbers(shape: &[usize], seed: usize) -> Tensor {
     let n = shape.iter().product::<usize>();

@@ -10,12 +10,12 @@
 //! (`output_padding`) are 0.
 
 use super::options::{Conv2dOptions, Conv3dOptions};
-use crate::Tensor;
 use crate::amp::cast_op;
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::conv;
+use crate::tensor::Tensor;
 
 /// Stride, padding, dilation and groups of a transposed convolution.
 ///

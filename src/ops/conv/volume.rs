@@ -23,15 +23,13 @@ use super::products::Products;
 use super::scratch::scratch;
 use super::shape::Shape;
 use super::stack::{Depth, Part, Stack};
-use crate::Tensor;
 use crate::autograd::no_grad;
-use crate::cpu::convolution::direct::{Sizes, Target};
-use crate::cpu::convolution::field::Window;
-use crate::cpu::products::tiled::Tiled;
-use crate::cpu::threads::parallel_for;
-use crate::cpu::threads::parts::Parts;
+use crate::cpu::{
+    convolution::direct::Sizes, convolution::direct::Target, convolution::field::Window,
+    products::tiled::Tiled, threads::parallel_for, threads::parts::Parts,
+};
 use crate::ops::{compute, gpu};
-use crate::tensor::{Element, dispatch};
+use crate::tensor::{Element, Tensor, dispatch};
 
 /// Numbers of a block's copy.
 const BLOCK: usize = 1 << 20;

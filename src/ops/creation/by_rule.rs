@@ -1,8 +1,7 @@
 //! Tensors of numbers by rule: index lists of triangles, powers.
 
 use crate::error::{Error, throw};
-use crate::tensor::{Operand, Scalar, TensorOptions};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Operand, Scalar, Tensor, TensorOptions};
 
 impl Tensor {
     /// `steps` values from `base^start` to `base^end`, evenly spaced in the exponent

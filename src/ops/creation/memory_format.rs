@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use crate::error::{Error, throw};
 use crate::loops::axes::sort_axes;
-use crate::{Tensor, TensorOptions};
+use crate::tensor::{Tensor, TensorOptions};
 
 /// An order of elements in memory (`torch.memory_format`).
 ///
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn channels_last_keeps_values_and_gradients() {
-        let x = Tensor::arange(0.0, 120.0, 1.0, crate::Dtype::F64).view([2, 3, 4, 5]);
+        let x = Tensor::arange(0.0, 120.0, 1.0, crate::tensor::Dtype::F64).view([2, 3, 4, 5]);
         let x = x.requires_grad_(true);
         let y = x.contiguous_in(MemoryFormat::ChannelsLast);
         assert!(y.is_contiguous_in(MemoryFormat::ChannelsLast) && !y.is_contiguous());
@@ -155,7 +155,8 @@ mod tests {
 
     #[test]
     fn a_list_has_no_channels() {
-        let error = crate::catch(|| Tensor::range(3).contiguous_in(MemoryFormat::ChannelsLast));
+        let error =
+            crate::error::catch(|| Tensor::range(3).contiguous_in(MemoryFormat::ChannelsLast));
         assert!(error.unwrap_err().to_string().contains("[3]"));
     }
 }

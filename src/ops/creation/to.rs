@@ -1,7 +1,8 @@
 //! `Tensor::to` in the forms that `torch.Tensor.to` has.
 
 use crate::error::throw;
-use crate::{Device, Dtype, Tensor};
+use crate::storage::Device;
+use crate::tensor::{Dtype, Tensor};
 
 /// What [`Tensor::to`] takes: a [`Dtype`], a [`Device`], both, a device's name, or a tensor that has both.
 ///
@@ -22,35 +23,35 @@ pub trait Target {
     ///
     /// # Errors
     /// [`Error::Config`](crate::Error::Config) for a name that is no device's.
-    fn resolve(self, tensor: &Tensor) -> crate::Result<(Device, Dtype)>;
+    fn resolve(self, tensor: &Tensor) -> crate::error::Result<(Device, Dtype)>;
 }
 
 impl Target for Dtype {
-    fn resolve(self, tensor: &Tensor) -> crate::Result<(Device, Dtype)> {
+    fn resolve(self, tensor: &Tensor) -> crate::error::Result<(Device, Dtype)> {
         Ok((tensor.device(), self))
     }
 }
 
 impl Target for Device {
-    fn resolve(self, tensor: &Tensor) -> crate::Result<(Device, Dtype)> {
+    fn resolve(self, tensor: &Tensor) -> crate::error::Result<(Device, Dtype)> {
         Ok((self, tensor.dtype()))
     }
 }
 
 impl Target for (Device, Dtype) {
-    fn resolve(self, _: &Tensor) -> crate::Result<(Device, Dtype)> {
+    fn resolve(self, _: &Tensor) -> crate::error::Result<(Device, Dtype)> {
         Ok(self)
     }
 }
 
 impl Target for &str {
-    fn resolve(self, tensor: &Tensor) -> crate::Result<(Device, Dtype)> {
+    fn resolve(self, tensor: &Tensor) -> crate::error::Result<(Device, Dtype)> {
         Ok((self.parse()?, tensor.dtype()))
     }
 }
 
 impl Target for &Tensor {
-    fn resolve(self, _: &Tensor) -> crate::Result<(Device, Dtype)> {
+    fn resolve(self, _: &Tensor) -> crate::error::Result<(Device, Dtype)> {
         Ok((self.device(), self.dtype()))
     }
 }

@@ -4,7 +4,9 @@ use smallvec::smallvec;
 
 use crate::autograd::{BackwardCtx, record};
 use crate::error::throw;
-use crate::{Device, Tensor, profiler};
+use crate::profiler;
+use crate::storage::Device;
+use crate::tensor::Tensor;
 
 impl Tensor {
     /// The same elements on a device; this tensor itself if it is there already (`torch.Tensor.to`).

@@ -24,12 +24,10 @@ use torchrs_numeric::fft::{ComplexToReal, Fft, FftDirection, RealToComplex};
 
 use super::cuda;
 use super::direction::Direction;
-use crate::Tensor;
 use crate::autograd::{BackwardCtx, no_grad, record};
-use crate::cpu::folds::fold::SharedMut;
-use crate::cpu::threads::{GRAIN, parallel_for};
+use crate::cpu::{folds::fold::SharedMut, threads::GRAIN, threads::parallel_for};
 use crate::ops::gpu;
-use crate::tensor::{Complex, Dtype, Element, Shape};
+use crate::tensor::{Complex, Dtype, Element, Shape, Tensor};
 
 /// f32 and f64 with their plans.
 trait Real: Element + torchrs_numeric::fft::Real {}

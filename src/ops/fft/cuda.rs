@@ -9,17 +9,14 @@ use parking_lot::Mutex;
 
 use super::direction::Direction;
 use super::plan::{convenient, lengths, radices};
-use crate::Tensor;
-use crate::cuda::family::{Family, REALS};
-use crate::cuda::launch::{Argument, Shape as Grid};
-use crate::cuda::sources::family;
-use crate::cuda::{Event, Kernel, Stream, device};
+use crate::cuda::{
+    Event, Kernel, Stream, device, family::Family, family::REALS, launch::Argument,
+    launch::Shape as Grid, sources::family,
+};
 use crate::cuda_args;
 use crate::error::{Result, throw};
-use crate::ops::gpu::{Gpu, format_of};
-use crate::ops::pointwise::complex;
-use crate::ops::shape::around::around;
-use crate::tensor::{Dtype, Shape};
+use crate::ops::{gpu::Gpu, gpu::format_of, pointwise::complex, shape::around::around};
+use crate::tensor::{Dtype, Shape, Tensor};
 
 pub(in crate::ops) static TRANSFORMS: Family =
     family!("fft": "fft.cu").with(&[(REALS, &["Lines"])]);

@@ -35,11 +35,10 @@ use cpu::{complex_to_complex, complex_to_real, real_to_complex};
 use direction::Direction;
 use shape::{Axes, at_least_one, promoted, real_input};
 
-use crate::Tensor;
 use crate::amp::cast_op;
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
-use crate::tensor::TensorOptions;
+use crate::tensor::{Tensor, TensorOptions};
 
 /// The complex transform of `x` along `axes`.
 #[track_caller]

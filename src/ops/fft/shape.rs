@@ -2,10 +2,8 @@
 
 use smallvec::SmallVec;
 
-use crate::Tensor;
 use crate::error::{Error, throw};
-use crate::tensor::dtype::not_real;
-use crate::tensor::{Dtype, Shape, default_dtype, normalize_dim};
+use crate::tensor::{Dtype, Shape, Tensor, default_dtype, dtype::not_real, normalize_dim};
 
 /// Where a transform of n numbers is divided by n (PyTorch's `norm`).
 ///

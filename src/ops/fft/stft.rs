@@ -9,10 +9,9 @@
 
 use super::cpu::{complex_to_complex, complex_to_real, real_to_complex};
 use super::direction::Direction;
-use crate::Tensor;
 use crate::error::{Error, throw};
 use crate::ops::PadMode;
-use crate::tensor::Dtype;
+use crate::tensor::{Dtype, Tensor};
 
 /// Arguments of [`Tensor::stft`]; the defaults are PyTorch's.
 ///

@@ -4,8 +4,9 @@ use std::f64::consts::TAU;
 
 use super::*;
 use crate::autograd::{gradcheck, gradgradcheck};
+use crate::error::catch;
 use crate::ops::PadMode;
-use crate::{Complex, Dtype, catch};
+use crate::tensor::{Complex, Dtype};
 
 type C = Complex<f64>;
 

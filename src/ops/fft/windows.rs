@@ -6,8 +6,7 @@ use std::f64::consts::{PI, TAU};
 
 use crate::cpu::numbers::math::special;
 use crate::error::{Error, throw};
-use crate::tensor::TensorOptions;
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor, TensorOptions};
 
 /// The window of `n` values of `f`, which gets the place i and the last place of the symmetric window.
 #[track_caller]

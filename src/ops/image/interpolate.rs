@@ -12,13 +12,14 @@
 //! With `antialias` w is made wider by s where that is more than 1 (A = -0.5), and divided by its sum.
 //! All are separable: each dimension is a weighted sum over [`Windows`], done in turn by [`resample`].
 
-use crate::Tensor;
 use crate::amp::cast_op;
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
-use crate::ops::windows::resample::{LinearMap, resample};
-use crate::ops::windows::taps::Windows;
+use crate::ops::{
+    windows::resample::LinearMap, windows::resample::resample, windows::taps::Windows,
+};
+use crate::tensor::Tensor;
 
 /// How [`Tensor::interpolate`] finds numbers between those that it has.
 ///

@@ -1,9 +1,9 @@
 //! Rearrangements of channels: each is a reshape, a permutation and a reshape.
 
-use crate::Tensor;
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
+use crate::tensor::Tensor;
 
 impl Tensor {
     /// `[.., C r^2, H, W]` as `[.., C, H r, W r]` (`torch.nn.functional.pixel_shuffle`).

@@ -5,11 +5,11 @@
 //! fold:   the transpose: each number of a column is added where unfold reads it
 //! ```
 
-use crate::Tensor;
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::windows::taps::{Windows, window_count};
+use crate::tensor::Tensor;
 
 /// Windows of [`Tensor::unfold2d`] and [`Tensor::fold`].
 ///

@@ -14,11 +14,9 @@ use crate::autograd::{no_grad, record_inplace};
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, Order, values};
-use crate::ops::gpu;
-use crate::ops::limits::assert_indices;
+use crate::ops::{gpu, limits::assert_indices};
 use crate::storage::race::Scope;
-use crate::tensor::{Shape, broadcast_shapes};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Shape, Tensor, broadcast_shapes};
 
 /// What a list of indices means for a tensor.
 #[derive(Clone)]

@@ -2,16 +2,15 @@
 //! Indices are checked by the kernels, since looking at them here would mean to wait for the device.
 
 use super::reduction::ScatterReduce;
-use crate::cuda::launch::Argument;
-use crate::cuda::refusal::{Refusal, Rule};
-use crate::cuda::sources::{kernels_by, program};
-use crate::cuda::{Kernel, Program};
+use crate::autograd::no_grad;
+use crate::cuda::{
+    Kernel, Program, launch::Argument, refusal::Refusal, refusal::Rule, sources::kernels_by,
+    sources::program,
+};
 use crate::cuda_args;
 use crate::error::{Error, throw};
-use crate::ops::gpu::{Gpu, kernel_of, unit};
-use crate::ops::shape::around::around;
-use crate::tensor::Scalar;
-use crate::{Dtype, Tensor, no_grad};
+use crate::ops::{gpu::Gpu, gpu::kernel_of, gpu::unit, shape::around::around};
+use crate::tensor::{Dtype, Scalar, Tensor};
 
 pub(in crate::ops) static PROGRAM: Program = program!("indexing": "refusal.cuh", "indexing.cu");
 

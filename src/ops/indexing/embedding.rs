@@ -12,7 +12,7 @@ use crate::error::{Error, throw};
 use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::gpu;
 use crate::profiler;
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 /// Indices as dense i64 after checking them against the table; on a GPU the kernels check.
 #[track_caller]
@@ -212,7 +212,8 @@ pub(in crate::ops) fn samples() -> Vec<OpSample> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{autograd, catch};
+    use crate::autograd;
+    use crate::error::catch;
 
     #[test]
     fn the_padding_row_gets_no_gradient_in_any_order() {

@@ -12,22 +12,21 @@ use super::cuda;
 use super::index_select::{Accumulate, checked_index, dense_index};
 use crate::amp::cast_op;
 use crate::autograd::{record, record_inplace};
-use crate::cpu::arch::prefetch::prefetch;
-use crate::cpu::arch::vectorize::{Kernel, vectorize};
-use crate::cpu::folds::fold::{Shared, SharedMut};
-use crate::cpu::threads::{GRAIN, parallel_for};
+use crate::cpu::{
+    arch::prefetch::prefetch, arch::vectorize::Kernel, arch::vectorize::vectorize,
+    folds::fold::Shared, folds::fold::SharedMut, threads::GRAIN, threads::parallel_for,
+};
 use crate::cuda::refusal::in_name_of;
 use crate::error::{Error, throw};
 use crate::loops::fold::Walk;
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, Order, values};
-use crate::ops::gpu;
-use crate::ops::pointwise::complex::by_pairs;
+use crate::ops::{gpu, pointwise::complex::by_pairs};
 use crate::profiler;
 use crate::storage::race::Scope;
-use crate::tensor::layout::contiguous_strides;
-use crate::tensor::{Element, Scalar, broadcast_shapes, dispatch};
-use crate::{Dtype, Tensor};
+use crate::tensor::{
+    Dtype, Element, Scalar, Tensor, broadcast_shapes, dispatch, layout::contiguous_strides,
+};
 
 /// Where the elements of an indexed tensor (dense, of shape `whole`) and of the tensor beside the
 /// index (dense, of shape `beside`) are, for each place of the index.
@@ -636,7 +635,7 @@ pub(in crate::ops) fn samples() -> Vec<OpSample> {
 #[cfg(test)]
 mod tests {
     use crate::error::catch;
-    use crate::{Dtype, Tensor};
+    use crate::tensor::{Dtype, Tensor};
 
     #[test]
     fn rows_of_every_length_are_picked_and_checked() {

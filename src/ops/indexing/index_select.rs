@@ -11,22 +11,19 @@ use smallvec::smallvec;
 
 use super::cuda;
 use crate::autograd::{no_grad, record, record_inplace};
-use crate::cpu::arch::cache::{LINE, are_far};
-use crate::cpu::arch::prefetch::prefetch;
-use crate::cpu::arch::vectorize::{Kernel, vectorize};
-use crate::cpu::elementwise::streaming::{copy_line_streaming, finish, is_for_copies};
-use crate::cpu::folds::fold::{Shared, SharedMut};
-use crate::cpu::numbers::widen::Widen;
-use crate::cpu::threads::{GRAIN, parallel_for};
+use crate::cpu::{
+    arch::cache::LINE, arch::cache::are_far, arch::prefetch::prefetch, arch::vectorize::Kernel,
+    arch::vectorize::vectorize, elementwise::streaming::copy_line_streaming,
+    elementwise::streaming::finish, elementwise::streaming::is_for_copies, folds::fold::Shared,
+    folds::fold::SharedMut, numbers::widen::Widen, threads::GRAIN, threads::parallel_for,
+};
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
-use crate::ops::gpu;
-use crate::ops::shape::around::around;
+use crate::ops::{gpu, shape::around::around};
 use crate::profiler;
 use crate::storage::race::Scope;
-use crate::tensor::{Scalar, dispatch};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Scalar, Tensor, dispatch};
 
 /// `index` as dense i64, after checking that all its values are below `n`; on a GPU the kernels check.
 #[track_caller]
@@ -481,7 +478,7 @@ pub(in crate::ops) fn samples() -> Vec<OpSample> {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Dtype, Tensor};
+    use crate::tensor::{Dtype, Tensor};
 
     #[test]
     fn rows_of_every_length_are_taken_whole() {

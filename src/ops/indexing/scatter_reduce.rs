@@ -12,8 +12,7 @@ use crate::autograd::record;
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::gpu;
-use crate::tensor::{Element, Operand, Scalar};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Element, Operand, Scalar, Tensor};
 
 use super::reduction::ScatterReduce;
 use ScatterReduce::{Amax, Amin, Mean, Prod, Sum};

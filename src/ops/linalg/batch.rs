@@ -1,10 +1,9 @@
 //! What the factorisation of a batch gives, and how a loop of `cpu/linalg` is run on every matrix of one.
 
 use crate::autograd::no_grad;
-use crate::cpu::threads::parts::Parts;
-use crate::cpu::threads::{GRAIN, parallel_for};
+use crate::cpu::{threads::GRAIN, threads::parallel_for, threads::parts::Parts};
 use crate::error::{Error, throw};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 /// What is computed for one matrix: from the inputs' matrices, row-major, to the outputs'; the result
 /// is the matrix's `info`.

@@ -1,8 +1,7 @@
 //! What functions of matrices ask of their arguments, and small matrices that several of them need.
 
 use crate::error::{Error, throw};
-use crate::tensor::broadcast_shapes;
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor, broadcast_shapes};
 
 /// Throws unless `x` is at least a matrix, of f32 or f64.
 #[track_caller]

@@ -13,13 +13,13 @@ use super::checks::{
 };
 use super::options::TriangularOptions;
 use super::{cuda, solve_triangular};
-use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::{no_grad, record};
 use crate::cpu::linalg;
 #[cfg(test)]
 use crate::ops::checks::samples::OpSample;
 use crate::ops::gpu;
+use crate::tensor::Tensor;
 
 /// The lower triangular L with `A = L L^T`, or with `upper` its transpose
 /// (`torch.linalg.cholesky`), for symmetric positive definite matrices, of which only the lower

@@ -3,10 +3,10 @@
 use super::checks::{check_matrices, check_square};
 use super::norm::{NormOrder, matrix_norm};
 use super::{inv_ex, svdvals};
-use crate::Tensor;
 use crate::amp::cast_op;
 #[cfg(test)]
 use crate::ops::checks::samples::OpSample;
+use crate::tensor::Tensor;
 
 /// The condition number of each matrix, `[..]` (`torch.linalg.cond`): for the orders 2 (PyTorch's
 /// default) and -2 the largest singular value by the smallest, or the reverse; for the others the norm

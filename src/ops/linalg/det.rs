@@ -12,7 +12,7 @@ use crate::cpu::linalg;
 #[cfg(test)]
 use crate::ops::checks::samples::OpSample;
 use crate::ops::gpu::{self, Gpu};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 /// The determinant of each matrix, `[..]` (`torch.linalg.det`); that of `0 x 0` is 1.
 ///

@@ -12,13 +12,13 @@ use super::batch::each;
 use super::checks::{check_square, gaps};
 use super::cuda;
 use super::options::Uplo;
-use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::{is_differentiated, no_grad, record_many};
 use crate::cpu::linalg;
 #[cfg(test)]
 use crate::ops::checks::samples::OpSample;
 use crate::ops::gpu;
+use crate::tensor::Tensor;
 
 /// Eigenvalues in rising order, `[.., n]`, and eigenvectors as columns, `[.., n, n]`, of symmetric
 /// matrices (`torch.linalg.eigh`). The vectors' gradients are finite only where no two values are

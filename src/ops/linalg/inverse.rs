@@ -5,12 +5,12 @@ use smallvec::smallvec;
 use super::batch::{Batch, each};
 use super::checks::check_square;
 use super::{cuda, solve};
-use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::record;
 #[cfg(test)]
 use crate::ops::checks::samples::OpSample;
 use crate::ops::gpu;
+use crate::tensor::Tensor;
 
 /// The inverse of each matrix (`torch.linalg.inv`).
 ///

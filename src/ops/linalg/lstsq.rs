@@ -7,7 +7,7 @@ use crate::amp::cast_op;
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::OpSample;
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 /// Which results [`lstsq`] gives besides the solution: PyTorch's names of LAPACK's routines. The
 /// solution is always found by singular values.

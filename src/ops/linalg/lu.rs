@@ -19,7 +19,7 @@ use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::OpSample;
 use crate::ops::gpu;
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 /// The factors of `m x n` matrices in one: L without its diagonal of ones below, U above; and the
 /// pivots, `[.., min(m, n)]` of i32: step k exchanged rows k and `pivots[k]`, counted from 1

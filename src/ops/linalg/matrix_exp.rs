@@ -17,7 +17,7 @@ use crate::amp::cast_op;
 use crate::autograd::{no_grad, record};
 #[cfg(test)]
 use crate::ops::checks::samples::OpSample;
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 /// Coefficients of the numerator, constant first; in the denominator the odd ones are negative.
 const PADE: [f64; 14] = [

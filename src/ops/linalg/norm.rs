@@ -1,11 +1,11 @@
 //! Norms of vectors and matrices by PyTorch's names; those of vectors are in `ops/reduce`.
 
 use super::svdvals;
-use crate::Tensor;
 use crate::amp::cast_op;
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::OpSample;
+use crate::tensor::Tensor;
 
 /// The order of a norm.
 ///

@@ -13,8 +13,7 @@ use crate::amp::cast_op;
 use crate::autograd::{no_grad, record};
 #[cfg(test)]
 use crate::ops::checks::samples::OpSample;
-use crate::tensor::Operand;
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Operand, Tensor};
 
 /// Which singular values [`pinv`] and [`matrix_rank`] take for zero: those not above the larger of
 /// `atol` and `rtol` times the largest.

@@ -2,8 +2,8 @@
 
 use std::borrow::Borrow;
 
-use crate::Tensor;
 use crate::amp::cast_op;
+use crate::tensor::Tensor;
 
 /// [`Tensor::matmul`] (`torch.linalg.matmul`).
 ///

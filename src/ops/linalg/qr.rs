@@ -13,7 +13,6 @@ use super::batch::each;
 use super::checks::{check_matrices, half_diagonal};
 use super::options::TriangularOptions;
 use super::{cuda, solve_triangular};
-use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::{no_grad, record_many};
 use crate::cpu::linalg;
@@ -21,6 +20,7 @@ use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::OpSample;
 use crate::ops::gpu;
+use crate::tensor::Tensor;
 
 /// Which factors [`qr`] gives of `m x n` matrices.
 ///

@@ -1,8 +1,8 @@
 //! How the samples of linear algebra are made: matrices with what a function asks for.
 
 use super::checks::eye_like;
-use crate::Tensor;
 use crate::ops::checks::samples::{OpSample, values};
+use crate::tensor::Tensor;
 
 /// A sample that is called with changed inputs: matrices with what the op asks for.
 pub(super) fn sample(name: &str, shapes: &[&[usize]], f: fn(&[Tensor]) -> Tensor) -> OpSample {

@@ -5,7 +5,6 @@ use smallvec::smallvec;
 use super::batch::{Batch, each};
 use super::checks::{check_matrices, check_rows, check_square, common_batch, is_vector};
 use super::cuda;
-use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::linalg;
@@ -13,6 +12,7 @@ use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::OpSample;
 use crate::ops::gpu;
+use crate::tensor::Tensor;
 
 /// X with `A X = B` for square matrices `A` (`torch.linalg.solve`); batches broadcast. `b` is taken
 /// for vectors if it has one dimension, or the shape of `a` but for the last dimension; else for

@@ -11,13 +11,13 @@ use smallvec::smallvec;
 use super::batch::each;
 use super::checks::{check_matrices, gaps};
 use super::cuda;
-use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::{is_differentiated, no_grad, record_many};
 use crate::cpu::linalg::{self, Vectors};
 #[cfg(test)]
 use crate::ops::checks::samples::OpSample;
 use crate::ops::gpu;
+use crate::tensor::Tensor;
 
 /// U, S and V^T with `A = U diag(S) V^T` of `m x n` matrices: orthonormal columns, singular values in
 /// falling order, orthonormal rows (`torch.linalg.svd`). With `full_matrices` U is `m x m` and V^T

@@ -1,11 +1,11 @@
 //! Equations between tensors: `tensordot(A, X) = B`, solved by folding dimensions into matrices.
 
 use super::{inv, solve};
-use crate::Tensor;
 use crate::amp::cast_op;
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::OpSample;
+use crate::tensor::Tensor;
 
 /// X with `tensordot(A, X, X.dim()) = B` (`torch.linalg.tensorsolve`). The first dimensions of `a` are
 /// those of `b`, the others those of X, and both have equally many elements. `dims` are first moved to

@@ -4,9 +4,10 @@
 use super::checks::eye_like;
 use super::samples::{heavy, positive};
 use super::*;
+use crate::autograd;
+use crate::error::catch;
 use crate::ops::checks::samples::values;
-use crate::{Dtype, Tensor};
-use crate::{autograd, catch};
+use crate::tensor::{Dtype, Tensor};
 
 #[track_caller]
 fn assert_close(got: &Tensor, want: &Tensor, tolerance: f64) {
@@ -261,7 +262,7 @@ fn large_batches_are_as_their_matrices() {
 fn autocast_computes_in_f32() {
     let a = heavy(&values([3, 3], 1)).to_dtype(Dtype::F32);
     let inside = |f: fn(&Tensor) -> Tensor, x: &Tensor| {
-        crate::amp::autocast(crate::Device::Cpu, Dtype::BF16, || f(x))
+        crate::amp::autocast(crate::storage::Device::Cpu, Dtype::BF16, || f(x))
     };
     // Products inside of an op stay in f32 too.
     for f in [inv, matrix_exp, |x| pinv(x, Default::default())] as [fn(&Tensor) -> Tensor; 3] {

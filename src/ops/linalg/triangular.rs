@@ -9,13 +9,13 @@ use super::batch::each;
 use super::checks::{check_matrices, check_rows, check_square, common_batch};
 use super::cuda;
 use super::options::TriangularOptions;
-use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::linalg;
 #[cfg(test)]
 use crate::ops::checks::samples::OpSample;
 use crate::ops::gpu;
+use crate::tensor::Tensor;
 
 /// X with `A X = B`, or `X A = B`, for triangular matrices `A` `[.., n, n]` and matrices `B`
 /// `[.., n, k]` or `[.., k, n]` (`torch.linalg.solve_triangular`); batches broadcast. A zero on the

@@ -1,13 +1,13 @@
 //! Normalisations over groups of channels, over each channel of each image, and over neighbouring
 //! channels: compositions of layer and batch normalisation.
 
-use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::no_grad;
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, positive, values};
 use crate::ops::windows::taps::{Windows, in_compute_type};
+use crate::tensor::Tensor;
 
 impl Tensor {
     /// Each of `num_groups` parts of each item's channels (dimension 1) shifted and scaled to mean 0

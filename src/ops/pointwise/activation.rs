@@ -1,10 +1,9 @@
 //! Rows: activation functions.
 
 use super::{apply, apply_inplace};
-use crate::Tensor;
 use crate::amp::cast_op;
 use crate::error::{Error, throw};
-use crate::tensor::Scalar;
+use crate::tensor::{Scalar, Tensor};
 
 crate::pointwise! {
     table rows for Tensor;

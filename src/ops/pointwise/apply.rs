@@ -15,14 +15,16 @@ use crate::amp;
 use crate::autograd::{
     BackwardCtx, any_differentiated, is_differentiated, record_inplace_with_tangent, record_new,
 };
-use crate::cpu::elementwise::dense::{MOST_NUMBERS, execute_dense};
-use crate::cpu::elementwise::kernel::Kernel;
-use crate::cpu::elementwise::tile::execute;
+use crate::cpu::{
+    elementwise::dense::MOST_NUMBERS, elementwise::dense::execute_dense,
+    elementwise::kernel::Kernel, elementwise::tile::execute,
+};
+use crate::cuda;
 use crate::error::{Error, throw};
 use crate::loops::{Compute, Constant, Operand as Buffer};
 use crate::profiler;
-use crate::tensor::{Dtype, Operand, Scalar, can_cast};
-use crate::{Device, Tensor, cuda};
+use crate::storage::Device;
+use crate::tensor::{Dtype, Operand, Scalar, Tensor, can_cast};
 
 /// The row's op on `inputs`: what every generated function calls.
 ///

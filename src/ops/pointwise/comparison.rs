@@ -3,8 +3,7 @@
 
 use super::division::Rounding;
 use crate::error::{Error, throw};
-use crate::tensor::Operand;
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Operand, Tensor};
 
 crate::pointwise! {
     table rows for Tensor;

@@ -1,9 +1,8 @@
 //! Rows: choice, limits, and fused forms of three operands.
 
 use super::{apply, apply_inplace};
-use crate::Tensor;
 use crate::error::{Error, throw};
-use crate::tensor::{Dtype, Operand, Scalar, can_cast};
+use crate::tensor::{Dtype, Operand, Scalar, Tensor, can_cast};
 
 crate::pointwise! {
     table rows for Tensor;

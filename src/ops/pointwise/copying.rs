@@ -6,14 +6,16 @@ use super::format::format_of;
 use super::operands::{compute_of, constant};
 use super::row;
 use crate::autograd::{BackwardCtx, record, record_inplace};
-use crate::cpu::elementwise::copy::{Elements, copy};
-use crate::cpu::elementwise::kernel::{Formula, Kernel};
-use crate::cpu::elementwise::tile::{convert, execute};
+use crate::cpu::{
+    elementwise::copy::Elements, elementwise::copy::copy, elementwise::kernel::Formula,
+    elementwise::kernel::Kernel, elementwise::tile::convert, elementwise::tile::execute,
+};
+use crate::cuda;
 use crate::error::{Error, throw};
 use crate::loops::{Compute, Operand as Buffer};
-use crate::storage::race::Scope;
-use crate::tensor::{Dtype, Operand, Scalar, broadcast_shapes};
-use crate::{Device, Tensor, cuda, profiler};
+use crate::profiler;
+use crate::storage::{Device, race::Scope};
+use crate::tensor::{Dtype, Operand, Scalar, Tensor, broadcast_shapes};
 
 struct Identity;
 impl<S> Formula<S, 1, 0, 1> for Identity {

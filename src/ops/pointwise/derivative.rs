@@ -7,11 +7,10 @@ use super::apply::{alike, run, run_alike, same_shape};
 use super::operands::{allocate, compute_of, tensor};
 use super::row::{Gradient, Row, Source};
 use super::symbolic::{Arena, Symbol};
-use crate::Tensor;
 use crate::autograd::{
     BackwardCtx, BackwardFn, Grads, SavedTensor, Saver, backward_fn, will_record,
 };
-use crate::tensor::{Dtype, Operand, Scalar};
+use crate::tensor::{Dtype, Operand, Scalar, Tensor};
 
 /// What backward needs of a call but for its values.
 struct Call {

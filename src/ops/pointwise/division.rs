@@ -1,9 +1,8 @@
 //! Rows: division that rounds, and its remainders.
 
 use super::{Row, apply, apply_inplace};
-use crate::Tensor;
 use crate::error::{Error, throw};
-use crate::tensor::{Operand, result_type};
+use crate::tensor::{Operand, Tensor, result_type};
 
 crate::pointwise! {
     table checked without functions;

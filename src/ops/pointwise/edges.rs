@@ -7,8 +7,8 @@
 use super::{Kind, Row, apply, tables};
 use crate::autograd::{GraphMode, grad};
 use crate::cuda::simulated_test::on_gpu;
-use crate::tensor::{Operand, Scalar};
-use crate::{Device, Dtype, Tensor};
+use crate::storage::Device;
+use crate::tensor::{Dtype, Operand, Scalar, Tensor};
 
 /// Magnitudes of arguments in all types: small, ordinary, where exponentials of f32 and f64 end, and large.
 const MAGNITUDES: [f64; 14] =

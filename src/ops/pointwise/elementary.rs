@@ -3,8 +3,7 @@
 use super::complex::by_pairs;
 use super::{apply, apply_inplace};
 use crate::error::{Error, throw};
-use crate::tensor::Scalar;
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Scalar, Tensor};
 
 crate::pointwise! {
     table rows for Tensor;

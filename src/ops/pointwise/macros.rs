@@ -70,7 +70,7 @@ macro_rules! pointwise {
             $(#[$doc])+ $kind $name ( $x0 $(: $slot0)? $(, $x $(: $slot)?)* ) [$($($p),+)?] ($($($default),+)?) = $body;
             [$([$($names),+] { $($by: $derivative),+ })?] [$($(($sampled, $low, $high)),+)?] [$($z, $meaning)?]
         )* }
-        impl $crate::Tensor { $(
+        impl $crate::tensor::Tensor { $(
             $crate::__pointwise_method! {
                 $(#[$doc])+ #[doc = concat!("\n\n`", stringify!($body), "`")]
                 $vis $name [$($inplace)?] ($($x),*) ($($($p),+)?) $table
@@ -160,7 +160,7 @@ macro_rules! pointwise_update {
             $(#[$doc])+
             #[track_caller]
             #[allow(clippy::too_many_arguments)]
-            $vis fn $name($($x: &$crate::Tensor),+ $($(, $p: f64)+)?) {
+            $vis fn $name($($x: &$crate::tensor::Tensor),+ $($(, $p: f64)+)?) {
                 $crate::ops::pointwise::apply_update(&$table::$name, &[$($x),+], &[$($($p.into()),+)?])
             }
         )*
@@ -175,7 +175,7 @@ macro_rules! __pointwise_method {
         #[track_caller]
         #[inline]
         #[allow(clippy::needless_lifetimes)]
-        $vis fn $name<'a>(&'a self $(, $x: impl Into<$crate::tensor::Operand<'a>>)* $(, $p: impl Into<$crate::Scalar>)*) -> $crate::Tensor {
+        $vis fn $name<'a>(&'a self $(, $x: impl Into<$crate::tensor::Operand<'a>>)* $(, $p: impl Into<$crate::tensor::Scalar>)*) -> $crate::tensor::Tensor {
             $crate::ops::pointwise::apply(&$table::$name, &[self.into() $(, $x.into())*], &[$($p.into()),*])
         }
     };
@@ -186,7 +186,7 @@ macro_rules! __pointwise_method {
         #[track_caller]
         #[inline]
         #[allow(clippy::needless_lifetimes)]
-        $vis fn $inplace<'a>(&'a self $(, $x: impl Into<$crate::tensor::Operand<'a>>)* $(, $p: impl Into<$crate::Scalar>)*) -> &'a $crate::Tensor {
+        $vis fn $inplace<'a>(&'a self $(, $x: impl Into<$crate::tensor::Operand<'a>>)* $(, $p: impl Into<$crate::tensor::Scalar>)*) -> &'a $crate::tensor::Tensor {
             $crate::ops::pointwise::apply_inplace(&$table::$name, &[self.into() $(, $x.into())*], &[$($p.into()),*]);
             self
         }
@@ -199,7 +199,7 @@ macro_rules! __pointwise_function {
     ($(#[$doc:meta])+ $vis:vis $name:ident [] ($($x:ident),*) ($($p:ident),*) $table:ident) => {
         $(#[$doc])+
         #[track_caller]
-        $vis fn $name<'a>($($x: impl Into<$crate::tensor::Operand<'a>>,)* $($p: impl Into<$crate::Scalar>),*) -> $crate::Tensor {
+        $vis fn $name<'a>($($x: impl Into<$crate::tensor::Operand<'a>>,)* $($p: impl Into<$crate::tensor::Scalar>),*) -> $crate::tensor::Tensor {
             $crate::ops::pointwise::apply(&$table::$name, &[$($x.into()),*], &[$($p.into()),*])
         }
     };
@@ -208,7 +208,7 @@ macro_rules! __pointwise_function {
 
         #[doc = concat!("In-place form of [`", stringify!($name), "`]: changes its first argument.")]
         #[track_caller]
-        $vis fn $inplace<'a>($($x: impl Into<$crate::tensor::Operand<'a>>,)* $($p: impl Into<$crate::Scalar>),*) {
+        $vis fn $inplace<'a>($($x: impl Into<$crate::tensor::Operand<'a>>,)* $($p: impl Into<$crate::tensor::Scalar>),*) {
             $crate::ops::pointwise::apply_inplace(&$table::$name, &[$($x.into()),*], &[$($p.into()),*])
         }
     };

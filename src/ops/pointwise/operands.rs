@@ -6,9 +6,8 @@ use super::format::format_of;
 use super::row::{Kind, Row};
 use crate::error::{Error, throw};
 use crate::loops::{Compute, Constant, Format, Operand as Buffer};
-use crate::storage::Storage;
-use crate::tensor::{Dtype, Layout, Operand, ResultType, Scalar, Shape, broadcast_shapes};
-use crate::{Device, Tensor};
+use crate::storage::{Device, Storage};
+use crate::tensor::{Dtype, Layout, Operand, ResultType, Scalar, Shape, Tensor, broadcast_shapes};
 
 #[inline]
 pub(super) fn buffer(t: &Tensor, kind: Kind) -> Buffer<'_> {

@@ -9,8 +9,7 @@ use std::ops::{
 };
 
 use super::{apply, arithmetic, comparison, division};
-use crate::Tensor;
-use crate::tensor::Operand;
+use crate::tensor::{Operand, Tensor};
 
 macro_rules! tensor_operators {
     ($($Trait:ident $f:ident $row:expr;)*) => {$(

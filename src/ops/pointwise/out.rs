@@ -7,11 +7,10 @@ use super::operands::{
     broadcast, common_dtype, compute_type, has_complex, overlaps_otherwise, tensor,
 };
 use super::row::Row;
-use crate::Tensor;
 use crate::autograd::any_differentiated;
 use crate::error::{Error, throw};
 use crate::profiler;
-use crate::tensor::{Dtype, Operand, Scalar, can_cast};
+use crate::tensor::{Dtype, Operand, Scalar, Tensor, can_cast};
 
 /// The row's op on `inputs`, written into `out` (`torch.add(x, y, out=out)`): for loops that make the same
 /// large result again and again. It is converted to `out`'s type as by an in-place op. Nothing is recorded.
@@ -83,8 +82,9 @@ pub fn apply_out(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar], o
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::autograd::no_grad;
+    use crate::error::catch;
     use crate::ops::pointwise::tables;
-    use crate::{catch, no_grad};
 
     fn row(name: &str) -> &'static Row {
         tables().find(|row| row.name == name).unwrap()

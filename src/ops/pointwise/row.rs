@@ -11,10 +11,9 @@
 
 use super::complex::Numbers;
 use super::symbolic::Symbol;
-use crate::Tensor;
 use crate::cpu::elementwise::kernel::{Formula, Kernel};
 pub use crate::loops::Text;
-use crate::tensor::Dtype;
+use crate::tensor::{Dtype, Tensor};
 
 /// Which element types an op takes, and what type its result has. The operands are first promoted
 /// to a common type, as PyTorch does.

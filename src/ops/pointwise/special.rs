@@ -3,8 +3,7 @@
 
 use super::apply;
 use crate::error::{Error, throw};
-use crate::tensor::{Operand, Scalar, result_type};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Operand, Scalar, Tensor, result_type};
 
 crate::pointwise! {
     table rows for Tensor;

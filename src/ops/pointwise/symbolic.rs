@@ -9,8 +9,8 @@ use super::apply::apply;
 use super::row::Row;
 use super::{activation, arithmetic, comparison, conditional, division, elementary, special};
 use crate::cpu::numbers::lane::{F64, Float, Number, Special, float_functions, special_functions};
-use crate::tensor::{Dtype, Operand};
-use crate::{Device, Tensor};
+use crate::storage::Device;
+use crate::tensor::{Dtype, Operand, Tensor};
 
 /// The tensors of one evaluation: symbols are places in it, so that they can be copied like numbers.
 pub struct Arena {

@@ -2,11 +2,11 @@
 //! has agree.
 
 use super::{Row, tables, updates};
-use crate::cpu::arch::isa::{self, Isa};
-use crate::cpu::elementwise::format::fill_constant;
-use crate::cpu::elementwise::kernel::Kernel;
+use crate::cpu::{
+    arch::isa, arch::isa::Isa, elementwise::format::fill_constant, elementwise::kernel::Kernel,
+};
 use crate::loops::{Compute, Constant};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 /// Values of a row's operands, in the compute type.
 fn columns(row: &Row, count: usize, n: usize) -> Vec<Vec<f64>> {

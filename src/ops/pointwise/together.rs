@@ -7,12 +7,11 @@ use smallvec::SmallVec;
 use super::format::format_of;
 use super::operands::{compute_of, constants};
 use super::row::Row;
-use crate::cuda::Stream;
-use crate::cuda::pointwise::{Update, execute_many};
+use crate::cuda::{Stream, pointwise::Update, pointwise::execute_many};
 use crate::error::throw;
 use crate::loops::{Constant, Format};
-use crate::tensor::Scalar;
-use crate::{Device, Tensor};
+use crate::storage::Device;
+use crate::tensor::{Scalar, Tensor};
 
 /// Most operands of an update that waits.
 const MOST: usize = 8;

@@ -1,12 +1,10 @@
 //! Pooling on GPUs.
 
-use crate::cuda::launch::Argument;
-use crate::cuda::sources::{kernels_by, program};
-use crate::cuda::{Kernel, Program};
+use crate::cuda::{Kernel, Program, launch::Argument, sources::kernels_by, sources::program};
 use crate::cuda_args;
 use crate::error::{Error, throw};
-use crate::ops::gpu::{self, Gpu, address, kernel_of};
-use crate::{Dtype, MemoryFormat, Tensor};
+use crate::ops::{MemoryFormat, gpu, gpu::Gpu, gpu::address, gpu::kernel_of};
+use crate::tensor::{Dtype, Tensor};
 
 pub(in crate::ops) static PROGRAM: Program = program!("pooling": "pooling.cu");
 

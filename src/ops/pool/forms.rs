@@ -13,9 +13,10 @@ use crate::amp::cast_op;
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
-use crate::ops::windows::resample::resample;
-use crate::ops::windows::taps::{Windows, adaptive_ranges};
-use crate::{Dtype, Tensor};
+use crate::ops::{
+    windows::resample::resample, windows::taps::Windows, windows::taps::adaptive_ranges,
+};
+use crate::tensor::{Dtype, Tensor};
 
 /// Window i of `out` nearly equal ones that cover `size`.
 fn adaptive(size: usize, out: usize) -> Windows {

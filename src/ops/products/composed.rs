@@ -7,8 +7,7 @@ use crate::amp::{self, cast_op};
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
-use crate::tensor::broadcast_shapes;
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor, broadcast_shapes};
 
 /// `factor x` in the type of `x`: integers take the factor's whole part, bools its truth.
 fn scaled(x: &Tensor, factor: f64) -> Tensor {

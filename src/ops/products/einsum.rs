@@ -13,11 +13,11 @@
 
 use std::borrow::Borrow;
 
-use crate::Tensor;
 use crate::amp;
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
+use crate::tensor::Tensor;
 
 /// A letter, or a dimension of the ellipsis, counted from the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -300,16 +300,17 @@ pub(in crate::ops) fn samples() -> Vec<OpSample> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Dtype;
+    use crate::tensor::Dtype;
 
     #[test]
     fn equations_that_cannot_be_read_are_named() {
         let x = Tensor::zeros([2, 3], Dtype::F32);
         for equation in ["ij->ii", "i", "i.j", "ij->k", "ij,jk", "i1", "ij->i->j", "......"] {
-            let error = crate::catch(|| Tensor::einsum(equation, &[&x])).unwrap_err().to_string();
+            let error =
+                crate::error::catch(|| Tensor::einsum(equation, &[&x])).unwrap_err().to_string();
             assert!(error.contains(equation), "{equation}: {error}");
         }
-        let error = crate::catch(|| Tensor::einsum("ii", &[&x])).unwrap_err().to_string();
+        let error = crate::error::catch(|| Tensor::einsum("ii", &[&x])).unwrap_err().to_string();
         assert!(error.contains('2') && error.contains('3'), "{error}");
     }
 }

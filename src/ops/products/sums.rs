@@ -1,13 +1,12 @@
 //! Sums of rows and of channels: gradients of biases.
 
-use crate::Tensor;
 use crate::autograd::no_grad;
-use crate::cpu::folds::moments;
-use crate::cpu::numbers::float::{Float, simd_fn};
-use crate::cpu::threads::parallel_for;
-use crate::cpu::threads::parts::Parts;
-use crate::ops::gpu;
-use crate::ops::products::matmul::cuda;
+use crate::cpu::{
+    folds::moments, numbers::float::Float, numbers::float::simd_fn, threads::parallel_for,
+    threads::parts::Parts,
+};
+use crate::ops::{gpu, products::matmul::cuda};
+use crate::tensor::Tensor;
 
 /// The sum of a matrix's rows.
 pub fn column_sums(matrix: &Tensor) -> Tensor {

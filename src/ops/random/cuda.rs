@@ -2,13 +2,12 @@
 
 use super::generator::GeneratorState;
 use super::words::{Words, kept};
-use crate::cuda::launch::Shape as Grid;
-use crate::cuda::refusal::Rule;
-use crate::cuda::sources::{kernels_by, program};
-use crate::cuda::{Kernel, Program};
+use crate::cuda::{
+    Kernel, Program, launch::Shape as Grid, refusal::Rule, sources::kernels_by, sources::program,
+};
 use crate::cuda_args;
 use crate::ops::gpu::{Gpu, address, kernel_of};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 /// Products and sums are rounded one by one, as on the host.
 pub(in crate::ops) static PROGRAM: Program =

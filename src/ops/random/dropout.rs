@@ -10,16 +10,16 @@ use super::generator::{Draw, Generator};
 use super::recorded::resolve;
 use super::words::kept;
 use crate::autograd::record;
-use crate::cpu::arch::vectorize::{Kernel, vectorize};
-use crate::cpu::folds::fold::{Shared, SharedMut};
-use crate::cpu::numbers::widen::{Real, Widen};
-use crate::cpu::threads::{GRAIN, parallel_for};
+use crate::cpu::{
+    arch::vectorize::Kernel, arch::vectorize::vectorize, folds::fold::Shared,
+    folds::fold::SharedMut, numbers::widen::Real, numbers::widen::Widen, threads::GRAIN,
+    threads::parallel_for,
+};
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::gpu;
-use crate::tensor::dispatch;
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor, dispatch};
 
 /// Some elements with their words.
 struct Drop<'a, T> {

@@ -10,18 +10,16 @@ use smallvec::smallvec;
 
 use super::cuda;
 use super::generator::{Draw, Generator};
-use crate::Tensor;
 use crate::autograd::record_inplace;
-use crate::cpu::arch::vectorize::{Kernel, vectorize};
-use crate::cpu::folds::fold::SharedMut;
-use crate::cpu::numbers::math::single;
-use crate::cpu::numbers::philox::{LANES, philox_blocks};
-use crate::cpu::numbers::widen::Widen;
-use crate::cpu::threads::{GRAIN, parallel_for};
+use crate::cpu::{
+    arch::vectorize::Kernel, arch::vectorize::vectorize, folds::fold::SharedMut,
+    numbers::math::single, numbers::philox::LANES, numbers::philox::philox_blocks,
+    numbers::widen::Widen, threads::GRAIN, threads::parallel_for,
+};
 use crate::error::{Error, throw};
 use crate::ops::gpu;
 use crate::storage::race::Scope;
-use crate::tensor::{Element, TensorOptions, dispatch};
+use crate::tensor::{Element, Tensor, TensorOptions, dispatch};
 
 /// Words that are made at once: a buffer that stays in the L1 cache.
 pub(super) const WORDS: usize = 1024;
@@ -327,7 +325,7 @@ pub(super) fn uniform_list(draw: Draw, n: usize) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Dtype;
+    use crate::tensor::Dtype;
 
     #[test]
     fn groups_are_the_blocks_of_the_stream() {
@@ -386,9 +384,9 @@ mod tests {
 
     #[test]
     fn the_number_of_threads_does_not_matter() {
-        let before = crate::get_num_threads();
+        let before = crate::cpu::threads::get_num_threads();
         let make = |threads| {
-            crate::set_num_threads(threads);
+            crate::cpu::threads::set_num_threads(threads);
             let g = Generator::new(9);
             let mut all = g.randn([300_001], Dtype::F32).to_vec::<f32>();
             all.extend(g.rand([100_003], Dtype::F64).to_vec::<f32>());
@@ -396,7 +394,7 @@ mod tests {
             all
         };
         let (one, three) = (make(1), make(3));
-        crate::set_num_threads(before);
+        crate::cpu::threads::set_num_threads(before);
         assert_eq!(one, three);
     }
 }

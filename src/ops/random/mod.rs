@@ -30,8 +30,7 @@ use crate::ops::checks::samples::OpSample;
 pub(crate) use recorded::RecordedDraws;
 pub(super) use words::{Words, kept};
 
-use crate::Tensor;
-use crate::tensor::TensorOptions;
+use crate::tensor::{Tensor, TensorOptions};
 use generator::DEFAULT;
 
 macro_rules! from_default {

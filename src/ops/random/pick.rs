@@ -11,8 +11,7 @@ use crate::cpu::numbers::philox::PhiloxStream;
 use crate::error::{Error, throw};
 use crate::ops::gpu;
 use crate::storage::race::Scope;
-use crate::tensor::{Element, TensorOptions, dispatch};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Element, Tensor, TensorOptions, dispatch};
 
 #[track_caller]
 fn assert_probability(op: &str, p: f64) {
@@ -306,7 +305,7 @@ fn without_replacement(w: &[f64], uniform: &[f64], k: usize) -> Vec<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catch;
+    use crate::error::catch;
 
     #[test]
     fn integers_are_in_range_and_permutations_complete() {

@@ -10,7 +10,7 @@ use super::words::Words;
 use crate::cuda::graph;
 use crate::error::{Error, throw};
 use crate::ops::gpu::Gpu;
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 /// The recording that this thread makes.
 #[derive(Clone, Copy)]

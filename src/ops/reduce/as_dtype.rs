@@ -1,7 +1,7 @@
 //! Forms of reductions, scans and softmax with PyTorch's argument `dtype`: the input is converted
 //! first, so that nothing is lost on the way, and the result is of that type too.
 
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 impl Tensor {
     /// [`sum_dim`](Self::sum_dim) of the elements as `dtype` (`torch.sum(dtype=..)`).

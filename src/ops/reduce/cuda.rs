@@ -1,14 +1,14 @@
 //! Reductions on a GPU: `kernels/reduce.cu`.
 
 use super::dims::Dims;
-use crate::cuda::family::{FLOATS, Family, NUMBERS};
-use crate::cuda::fold::{self, Operation};
-use crate::cuda::launch::Argument;
-use crate::cuda::sources::family;
+use crate::cuda::{
+    family::FLOATS, family::Family, family::NUMBERS, fold, fold::Operation, launch::Argument,
+    sources::family,
+};
 use crate::error::throw;
 use crate::loops::fold::Plan;
 use crate::ops::gpu::{Gpu, address, format_of};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 pub(in crate::ops) static REDUCTIONS: Family =
     family!("reduce": "fold.cuh", "reduce.cu", "fold_entries.cuh").with(&[

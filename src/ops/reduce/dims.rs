@@ -1,12 +1,11 @@
 //! What reductions share: the dimensions that are reduced, folding over them, and what is done to each result.
 
-use crate::Tensor;
-use crate::cpu::folds::fold::{Fold, fold};
-use crate::cpu::folds::moments::is_beyond;
-use crate::cpu::numbers::widen::Real;
+use crate::cpu::{
+    folds::fold::Fold, folds::fold::fold, folds::moments::is_beyond, numbers::widen::Real,
+};
 use crate::error::{Error, throw};
 use crate::loops::fold::Plan;
-use crate::tensor::{Element, Shape, normalize_dims};
+use crate::tensor::{Element, Shape, Tensor, normalize_dims};
 use smallvec::SmallVec;
 
 /// PyTorch's limit, so that a program that runs here runs there.

@@ -1,8 +1,7 @@
 //! Distinct elements and slices: sorted, or as they follow each other.
 
-use crate::ops::gpu;
-use crate::ops::indexing::masked::places;
-use crate::{Dtype, Tensor};
+use crate::ops::{gpu, indexing::masked::places};
+use crate::tensor::{Dtype, Tensor};
 
 impl Tensor {
     /// The distinct elements in order, with for each element the place of its value among them and

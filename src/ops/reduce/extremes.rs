@@ -9,17 +9,17 @@ use smallvec::smallvec;
 use super::cuda::{self, Finish, reduce};
 use super::dims::Dims;
 use crate::autograd::record;
-use crate::cpu::folds::extreme::{Extreme, Ordered, extremes};
-use crate::cpu::folds::fold::SharedMut;
+use crate::cpu::{
+    folds::extreme::Extreme, folds::extreme::Ordered, folds::extreme::extremes,
+    folds::fold::SharedMut,
+};
 use crate::error::{Error, throw};
 use crate::loops::fold::Plan;
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, Order, values};
 use crate::ops::gpu;
 use crate::profiler;
-use crate::tensor::Element;
-use crate::tensor::dtype::widest;
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Element, Tensor, dtype::widest};
 
 /// Throws when a dimension to reduce has no elements: there is no extreme of nothing.
 #[track_caller]

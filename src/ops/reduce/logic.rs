@@ -6,7 +6,7 @@ use crate::cpu::folds::fold::Fold;
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, Order};
 use crate::ops::gpu;
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 simple_fold! { Any<bool> -> bool, identity false, map |x| x, combine |a, b| a | b }
 simple_fold! { All<bool> -> bool, identity true, map |x| x, combine |a, b| a & b }

@@ -9,14 +9,13 @@ use super::cuda::{Finish, reduce};
 use super::dims::{Dims, finish};
 use crate::amp::cast_op;
 use crate::autograd::record;
-use crate::cpu::folds::extreme::{Extreme, Ordered};
-use crate::cpu::folds::fold::Fold;
-use crate::cpu::numbers::widen::Real;
+use crate::cpu::{
+    folds::extreme::Extreme, folds::extreme::Ordered, folds::fold::Fold, numbers::widen::Real,
+};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::gpu;
-use crate::tensor::{Element, dispatch};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Element, Tensor, dispatch};
 
 /// `sum_i e^{x_i - shift}` with a shift per output.
 struct ShiftedExpSum<'a, T> {

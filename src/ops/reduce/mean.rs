@@ -6,13 +6,12 @@ use smallvec::smallvec;
 use super::cuda::{Finish, reduce};
 use super::dims::{Dims, finish};
 use super::sum::wide_sum;
-use crate::Tensor;
 use crate::autograd::record;
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::gpu;
 use crate::profiler;
-use crate::tensor::dispatch;
+use crate::tensor::{Tensor, dispatch};
 
 impl Tensor {
     /// Mean of all elements (`torch.mean`); NaN if there are none.

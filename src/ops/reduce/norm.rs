@@ -12,13 +12,11 @@ use super::cuda::{Finish, reduce};
 use super::dims::{Dims, beyond, finish_squares};
 use crate::amp::cast_op;
 use crate::autograd::record;
-use crate::cpu::folds::fold::Fold;
-use crate::cpu::numbers::widen::Real;
+use crate::cpu::{folds::fold::Fold, numbers::widen::Real};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::gpu;
-use crate::tensor::{Scalar, dispatch};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Scalar, Tensor, dispatch};
 
 /// `sum_i x_i^2`, or `sum_i |x_i|`.
 struct PowerSum<T, const SQUARE: bool>(PhantomData<T>);
@@ -178,7 +176,9 @@ pub(super) fn samples() -> Vec<OpSample> {
         norm("norm(3, dim=-1)", 3.0, &[-1], false),
         norm("norm(1.5, dim=[0, 1])", 1.5, &[0, 1], true),
         norm("norm(0, dim=1)", 0.0, &[1], false),
-        OpSample::new("norm, zeros", [Tensor::zeros([4], crate::Dtype::F64)], |x| x[0].norm())
-            .order(crate::ops::checks::samples::Order::None),
+        OpSample::new("norm, zeros", [Tensor::zeros([4], crate::tensor::Dtype::F64)], |x| {
+            x[0].norm()
+        })
+        .order(crate::ops::checks::samples::Order::None),
     ]
 }

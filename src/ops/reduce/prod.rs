@@ -10,8 +10,7 @@ use crate::autograd::record;
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::gpu;
-use crate::tensor::dtype::assert_real;
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor, dtype::assert_real};
 
 simple_fold! { Prod32<f32> -> f32, identity 1.0, map |x| x, combine |a, b| a * b }
 simple_fold! { Prod64<f64> -> f64, identity 1.0, map |x| x, combine |a, b| a * b }

@@ -2,10 +2,8 @@
 
 use crate::amp::cast_op;
 use crate::error::{Error, throw};
-use crate::ops::gpu;
-use crate::ops::indexing::search::cuda;
-use crate::tensor::Scalar;
-use crate::{Dtype, Tensor};
+use crate::ops::{gpu, indexing::search::cuda};
+use crate::tensor::{Dtype, Scalar, Tensor};
 
 impl Tensor {
     /// The unbiased variance and the mean of all elements (`torch.var_mean`).

@@ -11,14 +11,12 @@ use super::cuda::{Finish, reduce};
 use super::dims::{Dims, simple_fold};
 use crate::amp::cast_op;
 use crate::autograd::record;
-use crate::cpu::folds::fold::Fold;
-use crate::cpu::numbers::widen::{Real, Widen};
+use crate::cpu::{folds::fold::Fold, numbers::widen::Real, numbers::widen::Widen};
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, positive, values};
-use crate::ops::gpu;
-use crate::ops::pointwise::complex::by_pairs;
-use crate::{Dtype, Tensor};
+use crate::ops::{gpu, pointwise::complex::by_pairs};
+use crate::tensor::{Dtype, Tensor};
 
 /// Sum of floating-point elements in their wide type.
 struct FloatSum<T>(PhantomData<T>);

@@ -8,14 +8,12 @@ use super::cuda::{Finish, reduce};
 use super::dims::{Dims, beyond, finish, finish_squares};
 use super::sum::wide_sum;
 use crate::autograd::record;
-use crate::cpu::folds::fold::Fold;
-use crate::cpu::numbers::widen::Real;
+use crate::cpu::{folds::fold::Fold, numbers::widen::Real};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::gpu;
 use crate::profiler;
-use crate::tensor::{Scalar, dispatch};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Scalar, Tensor, dispatch};
 
 /// `sum_i (x_i - mean)^2` with a mean per output.
 struct SquaredDeviations<'a, T> {

@@ -3,7 +3,7 @@
 
 use super::Cell;
 use super::direction::{Direction, Recurrent};
-use crate::Tensor;
+use crate::tensor::Tensor;
 
 /// One step: the next state. `gates` is the input's part, `[batch, gates * hidden]`; `state` is h, for an
 /// LSTM h and c.

@@ -6,16 +6,13 @@
 
 use std::ptr::null_mut;
 
-use crate::Tensor;
 use crate::cpu::recurrent::{Cell, Recurrence, Step};
-use crate::cuda::Kernel;
-use crate::cuda::family::{FLOATS, Family};
-use crate::cuda::launch::{Argument, Shape};
-use crate::cuda::sources::family;
+use crate::cuda::{
+    Kernel, family::FLOATS, family::Family, launch::Argument, launch::Shape, sources::family,
+};
 use crate::cuda_args;
-use crate::ops::compute::dense;
-use crate::ops::gpu::{Gpu, address, format_of};
-use crate::tensor::Dtype;
+use crate::ops::{compute::dense, gpu::Gpu, gpu::address, gpu::format_of};
+use crate::tensor::{Dtype, Tensor};
 
 pub(in crate::ops) static CELLS: Family = family!("rnn": "rnn.cu").with(&[(FLOATS, &["Cells"])]);
 

@@ -2,7 +2,7 @@
 
 use crate::cpu::recurrent::Cell;
 
-use crate::Tensor;
+use crate::tensor::Tensor;
 
 /// The weights of one direction of one layer, and the sequences' lengths.
 #[derive(Clone, Copy)]

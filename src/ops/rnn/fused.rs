@@ -16,15 +16,12 @@ use super::Cell;
 use super::composed;
 use super::cuda::{self, Gradients};
 use super::direction::{Direction, Recurrent};
-use crate::Tensor;
 use crate::autograd::{
     self, BackwardCtx, Grads, enable_grad, is_grad_enabled, no_grad, record_many,
 };
 use crate::cpu::recurrent::{self, Kept, Known, Panels, Recurrence, packed_len};
-use crate::ops::compute::{narrow, widen};
-use crate::ops::gpu::{self, Gpu};
-use crate::ops::products::sums::column_sums;
-use crate::tensor::{Dtype, dispatch};
+use crate::ops::{compute::narrow, compute::widen, gpu, gpu::Gpu, products::sums::column_sums};
+use crate::tensor::{Dtype, Tensor, dispatch};
 
 /// [`Direction::run`] for operands that [`Direction::fits`].
 #[track_caller]

@@ -17,7 +17,8 @@ pub(crate) use direction::{Direction, Recurrent};
 #[cfg(test)]
 pub(super) use samples::samples;
 
-use crate::{Tensor, amp};
+use crate::amp;
+use crate::tensor::Tensor;
 
 impl Direction<'_> {
     /// Outputs for the elements `x`, `[sum of the sizes, inputs]`, all first ones before all second ones, ..;

@@ -4,7 +4,7 @@ use super::direction::{Direction, Recurrent};
 use super::{Cell, composed, fused};
 use crate::autograd::{self, gradgradcheck};
 use crate::ops::checks::samples::{OpSample, values};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 const CELLS: [Cell; 4] = [Cell::Tanh, Cell::Relu, Cell::Gru, Cell::Lstm];
 
@@ -142,7 +142,7 @@ fn the_op_equals_what_it_is_composed_of() {
 
 #[test]
 fn the_number_of_threads_changes_nothing() {
-    let before = crate::get_num_threads();
+    let before = crate::cpu::threads::get_num_threads();
     for cell in CELLS {
         let case = Case {
             cell,
@@ -152,11 +152,11 @@ fn the_number_of_threads_changes_nothing() {
             bias: true,
             backwards: false,
         };
-        crate::set_num_threads(1);
+        crate::cpu::threads::set_num_threads(1);
         let one = all_results(&case, true, Dtype::F32);
-        crate::set_num_threads(3);
+        crate::cpu::threads::set_num_threads(3);
         let three = all_results(&case, true, Dtype::F32);
-        crate::set_num_threads(before);
+        crate::cpu::threads::set_num_threads(before);
         assert!(one.iter().zip(&three).all(|(a, b)| a.equal(b)), "{cell:?}");
     }
 }

@@ -1,12 +1,11 @@
 //! Matrices and their diagonals, and copies of a tensor with a part replaced: compositions of views
 //! and in-place copies, whose derivatives follow.
 
-use crate::Tensor;
 use crate::amp::cast_op;
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
-use crate::tensor::{Scalar, Shape};
+use crate::tensor::{Scalar, Shape, Tensor};
 
 impl Tensor {
     /// The matrix with this list on a diagonal, or the diagonal of this matrix as a list

@@ -5,8 +5,7 @@ use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::windows::taps::Windows;
-use crate::tensor::Shape;
-use crate::{Scalar, Tensor};
+use crate::tensor::{Scalar, Shape, Tensor};
 
 /// What [`Tensor::pad`] adds.
 ///

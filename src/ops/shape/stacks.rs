@@ -3,8 +3,7 @@
 use std::borrow::Borrow;
 
 use crate::error::{Error, throw};
-use crate::tensor::Shape;
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Shape, Tensor};
 
 /// Order of the dimensions that [`Tensor::meshgrid`] gives.
 ///

@@ -13,8 +13,8 @@
 use std::ops::Range;
 
 use super::resample::{LinearMap, resample};
-use crate::tensor::Shape;
-use crate::{Device, Dtype, Scalar, Tensor};
+use crate::storage::Device;
+use crate::tensor::{Dtype, Scalar, Shape, Tensor};
 
 /// Which positions of a dimension of `size` the `taps` of each of `out` windows read.
 pub(in crate::ops) struct Windows {

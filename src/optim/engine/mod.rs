@@ -28,11 +28,13 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Optimizer, OptimizerState};
+use crate::autograd::no_grad;
 use crate::cuda::{Stream, graph};
 use crate::error::{Error, Result, throw};
 use crate::ops::pointwise::together;
 use crate::profiler::{self, Category};
-use crate::{Device, Dtype, Tensor, no_grad};
+use crate::storage::Device;
+use crate::tensor::{Dtype, Tensor};
 
 pub use options::{GroupOptions, adam_ranges, below_one, not_negative, within};
 pub use state::{ParamState, StateReader};

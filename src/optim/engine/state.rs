@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::Tensor;
 use crate::error::{Error, Result};
 use crate::optim::StateValue;
+use crate::tensor::Tensor;
 
 /// What an optimizer keeps for a parameter.
 ///

@@ -29,8 +29,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::Optimizer;
-use crate::Tensor;
 use crate::error::{Error, Result, throw};
+use crate::tensor::Tensor;
 
 pub use chained::ChainedScheduler;
 pub use cosine::{CosineAnnealing, CosineAnnealingLR};

@@ -1,8 +1,9 @@
 //! A model whose weights are the average of another's.
 
+use crate::autograd::no_grad;
 use crate::error::{Error, throw};
 use crate::nn::{Buffer, Forward, Module};
-use crate::{Dtype, Tensor, no_grad};
+use crate::tensor::{Dtype, Tensor};
 
 /// How weights enter the average.
 ///

@@ -1,7 +1,8 @@
 //! Statistics of batch normalisation for averaged weights, which saw no batch themselves.
 
+use crate::autograd::no_grad;
 use crate::nn::{AccumulateStatistics, Forward, Module};
-use crate::{Tensor, no_grad};
+use crate::tensor::Tensor;
 
 /// Sets the running statistics of all `BatchNorm` layers in `model` to the mean over `batches`
 /// (`torch.optim.swa_utils.update_bn`). The model is in training meanwhile, and as it was afterwards.

@@ -86,7 +86,7 @@ const CASES: &[Case] = &[
     }),
     ("multi_margin_loss: argument `target`", "4 at position 1", |d| {
         let (x, t) = class(4, d);
-        F::multi_margin_loss(x, &t, &Default::default())
+        F::multi_margin_loss(&x, &t, Default::default())
     }),
     ("multilabel_margin_loss: argument `target`", "5 at position 1", |d| {
         F::multilabel_margin_loss(&floats(d), &rows(5, d), Reduction::Mean)

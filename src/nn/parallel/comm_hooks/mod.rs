@@ -16,7 +16,7 @@ pub use power_sgd::{PowerSgd, PowerSgdOptions};
 use super::{CommHook, GradBucket};
 use crate::distributed::{ProcessGroup, ReduceOp};
 use crate::error::Result;
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 /// The mean by an all-reduce: what happens without a hook, for hooks that do something beside it
 /// (`allreduce_hook`).

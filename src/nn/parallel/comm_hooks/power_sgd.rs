@@ -18,7 +18,8 @@ use std::collections::HashMap;
 use crate::distributed::{ProcessGroup, ReduceOp};
 use crate::error::{Error, Result};
 use crate::nn::parallel::{CommHook, GradBucket};
-use crate::{Dtype, Generator, Tensor};
+use crate::ops::random::Generator;
+use crate::tensor::{Dtype, Tensor};
 
 /// Options of [`PowerSgd`], with PyTorch's names and defaults (`PowerSGDState`).
 ///
@@ -287,7 +288,7 @@ mod tests {
 
     #[test]
     fn columns_become_orthonormal_and_vanishing_ones_stay() {
-        crate::manual_seed(1);
+        crate::ops::random::manual_seed(1);
         let x = Tensor::randn([3, 20, 4], Dtype::F32);
         orthogonalize(&x, 0.0);
         let products = x.transpose(1, 2).bmm(&x);

@@ -1,6 +1,7 @@
 //! Which gradients travel together. Pure arithmetic over sizes; the memory is made in `reducer`.
 
-use crate::{Device, Dtype};
+use crate::storage::Device;
+use crate::tensor::Dtype;
 
 /// Gradients start at cache lines, so that two of them never share one.
 const ALIGNMENT: usize = 64;

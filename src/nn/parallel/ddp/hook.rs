@@ -5,10 +5,12 @@ use std::sync::{Arc, Mutex as StdMutex};
 use parking_lot::Mutex;
 
 use crate::amp::Suspended;
+use crate::autograd::no_grad;
 use crate::cuda::{Event, Priority, Stream, StreamGuard};
 use crate::distributed::{Origin, ProcessGroup, Work};
 use crate::error::{Error, Result, catch};
-use crate::{Device, Tensor, no_grad};
+use crate::storage::Device;
+use crate::tensor::Tensor;
 
 /// Gradients that travel together, as a [`CommHook`] gets them (`torch.distributed.GradBucket`).
 ///

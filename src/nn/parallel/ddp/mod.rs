@@ -17,11 +17,11 @@ pub use options::DDPOptions;
 use reducer::Reducer;
 use verify::{broadcast_all, verify};
 
-use crate::Tensor;
 use crate::autograd::HookHandle;
 use crate::distributed::{Origin, ProcessGroup};
 use crate::error::{Error, Result};
 use crate::nn::Module;
+use crate::tensor::Tensor;
 
 /// A model whose gradients are averaged over the ranks of a process group during backward
 /// (`torch.nn.parallel.DistributedDataParallel`). It dereferences to the model: call, save and

@@ -18,9 +18,8 @@ use crate::autograd::{HookHandle, queue_callback};
 use crate::distributed::{Origin, ProcessGroup, ReduceOp, Work, join_some};
 use crate::error::{Error, Result, throw};
 use crate::profiler::{self, Category};
-use crate::storage::Storage;
-use crate::tensor::Layout;
-use crate::{Device, Dtype, Tensor};
+use crate::storage::{Device, Storage};
+use crate::tensor::{Dtype, Layout, Tensor};
 
 pub(super) struct Reducer {
     group: ProcessGroup,
@@ -210,7 +209,7 @@ impl Reducer {
         if let Some(grad) = param.grad()
             && grad.device_ptr() != view.device_ptr()
         {
-            crate::no_grad(|| view.copy_(&grad));
+            crate::autograd::no_grad(|| view.copy_(&grad));
             param.set_grad(Some(view.clone()));
         }
     }
@@ -247,7 +246,7 @@ impl Reducer {
             match self.params[i].grad() {
                 Some(_) => self.move_into_bucket(i),
                 None => {
-                    crate::no_grad(|| self.views[i].fill_(0.0));
+                    crate::autograd::no_grad(|| self.views[i].fill_(0.0));
                 }
             }
             state.missing[self.bucket_of[i]] -= 1;

@@ -3,7 +3,8 @@
 
 use crate::distributed::ProcessGroup;
 use crate::error::{Error, Result};
-use crate::{Device, Dtype, Tensor};
+use crate::storage::Device;
+use crate::tensor::{Dtype, Tensor};
 
 /// A named tensor's line in the comparison.
 fn describe(name: &str, t: &Tensor) -> String {
@@ -71,7 +72,7 @@ pub(super) fn broadcast_all(group: &ProcessGroup, tensors: &[Tensor]) -> Result<
             }
             cut
         };
-        crate::no_grad(|| {
+        crate::autograd::no_grad(|| {
             if group.rank() == 0 {
                 parts(&flat).iter().zip(&same).for_each(|(part, t)| {
                     part.copy_(t);

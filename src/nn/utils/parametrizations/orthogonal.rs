@@ -9,11 +9,13 @@
 
 use super::reflections::{geqrf, householder_product};
 use crate::error::{Error, throw};
-use crate::nn::init::orthonormal;
-use crate::nn::utils::parametrize::{Parametrization, Parametrized, register_parametrization};
-use crate::nn::walk::own_fields;
-use crate::nn::{Buffer, Module};
-use crate::{Dtype, Tensor, linalg};
+use crate::nn::{
+    Buffer, Module, init::orthonormal, utils::parametrize::Parametrization,
+    utils::parametrize::Parametrized, utils::parametrize::register_parametrization,
+    walk::own_fields,
+};
+use crate::ops::linalg;
+use crate::tensor::{Dtype, Tensor};
 
 /// How a matrix is made orthogonal.
 ///

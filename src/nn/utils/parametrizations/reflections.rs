@@ -1,6 +1,6 @@
 //! Householder reflections: the decomposition of a matrix by them, and their product.
 
-use crate::Tensor;
+use crate::tensor::Tensor;
 
 /// The first columns of H_1 H_2 .. H_k, reflections `I - tau_i v_i v_i^T`; `below`, `[.., n, k]`, has
 /// the vectors v_i under their leading 1 (`torch.linalg.householder_product`).

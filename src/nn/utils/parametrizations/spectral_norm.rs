@@ -1,11 +1,14 @@
 //! Spectral normalisation (Miyato et al. 2018): a weight divided by its largest singular value, which
 //! the power method approximates: in training each use of the weight does another iteration.
 
+use crate::autograd::no_grad;
 use crate::error::{Error, throw};
-use crate::nn::utils::parametrize::{Parametrization, Parametrized, register_parametrization};
-use crate::nn::walk::own_fields;
-use crate::nn::{Buffer, Module, Training, functional as F};
-use crate::{Tensor, no_grad};
+use crate::nn::{
+    Buffer, Module, Training, functional as F, utils::parametrize::Parametrization,
+    utils::parametrize::Parametrized, utils::parametrize::register_parametrization,
+    walk::own_fields,
+};
+use crate::tensor::Tensor;
 
 /// Options of [`spectral_norm`], with PyTorch's defaults.
 ///

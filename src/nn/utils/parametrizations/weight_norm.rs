@@ -1,8 +1,10 @@
 //! Weight normalisation (Salimans & Kingma 2016): w = g v / |v|.
 
-use crate::Tensor;
-use crate::nn::Module;
-use crate::nn::utils::parametrize::{Parametrization, Parametrized, register_parametrization};
+use crate::nn::{
+    Module, utils::parametrize::Parametrization, utils::parametrize::Parametrized,
+    utils::parametrize::register_parametrization,
+};
+use crate::tensor::Tensor;
 
 #[derive(Module, Clone)]
 #[module(name = "_WeightNorm")]

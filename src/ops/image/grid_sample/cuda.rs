@@ -4,11 +4,11 @@ use std::ptr::null_mut;
 
 use super::options::{GridSampleMode, GridSampleOptions, GridSamplePadding};
 use super::sizes::Sizes;
-use crate::cuda::launch::{Argument, Shape};
-use crate::cuda::sources::{kernels_by, program};
-use crate::cuda::{Kernel, Program};
+use crate::cuda::{
+    Kernel, Program, launch::Argument, launch::Shape, sources::kernels_by, sources::program,
+};
 use crate::ops::gpu::{Gpu, address};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 pub(in crate::ops) static PROGRAM: Program = program!("grid_sample": "grid_sample.cu");
 

@@ -28,10 +28,8 @@ use crate::autograd::{BackwardCtx, Grads, no_grad, record};
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
-use crate::ops::windows::taps::in_compute_type;
-use crate::ops::{compute, gpu};
-use crate::tensor::dispatch;
-use crate::{Dtype, Tensor};
+use crate::ops::{compute, gpu, windows::taps::in_compute_type};
+use crate::tensor::{Dtype, Tensor, dispatch};
 use axis::Axis;
 use sizes::Sizes;
 

@@ -6,13 +6,12 @@ use smallvec::smallvec;
 
 use super::options::{BagMode, EmbeddingBagOptions};
 use crate::autograd::record;
-use crate::cuda::Program;
-use crate::cuda::launch::Argument;
-use crate::cuda::refusal::{Refusal, Rule};
-use crate::cuda::sources::{kernels_by, program};
-use crate::ops::compute::dense;
-use crate::ops::gpu::{self, Gpu, address, kernel_of};
-use crate::{Dtype, Tensor};
+use crate::cuda::{
+    Program, launch::Argument, refusal::Refusal, refusal::Rule, sources::kernels_by,
+    sources::program,
+};
+use crate::ops::{compute::dense, gpu, gpu::Gpu, gpu::address, gpu::kernel_of};
+use crate::tensor::{Dtype, Tensor};
 
 pub(in crate::ops) static PROGRAM: Program =
     program!("embedding_bag": "refusal.cuh", "embedding_bag.cu");

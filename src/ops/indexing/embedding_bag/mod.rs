@@ -13,10 +13,11 @@ use super::embedding::checked;
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
-use crate::ops::limits::assert_indices;
-use crate::ops::windows::resample::{LinearMap, resample};
-use crate::ops::{ScatterReduce, gpu};
-use crate::{Dtype, Tensor};
+use crate::ops::{
+    ScatterReduce, gpu, limits::assert_indices, windows::resample::LinearMap,
+    windows::resample::resample,
+};
+use crate::tensor::{Dtype, Tensor};
 
 impl Tensor {
     /// For each bag of indices, the sum, mean or maximum of the rows of this table that it names

@@ -1,6 +1,6 @@
 //! How rows are put together, and which.
 
-use crate::Tensor;
+use crate::tensor::Tensor;
 
 /// What [`Tensor::embedding_bag`] makes of a bag's rows.
 ///

@@ -1,14 +1,14 @@
 //! Masks on a GPU: `kernels/masks.cu`. How many elements are chosen is asked for where a result's shape depends
 //! on it, and only there: that waits for the device.
 
-use crate::cuda::launch::{Argument, Shape};
-use crate::cuda::refusal::Rule;
-use crate::cuda::sources::{kernels_by, program};
-use crate::cuda::{Kernel, Program};
+use crate::cuda::{
+    Kernel, Program, launch::Argument, launch::Shape, refusal::Rule, sources::kernels_by,
+    sources::program,
+};
 use crate::cuda_args;
 use crate::error::{Error, throw};
 use crate::ops::gpu::Gpu;
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 pub(in crate::ops) static PROGRAM: Program =
     program!("masks": "before.cuh", "refusal.cuh", "masks.cu");

@@ -9,11 +9,9 @@ use crate::autograd::record;
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, Order, values};
-use crate::ops::gpu;
-use crate::ops::pointwise::complex::by_pairs;
+use crate::ops::{gpu, pointwise::complex::by_pairs};
 use crate::profiler;
-use crate::tensor::{broadcast_shapes, dispatch};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor, broadcast_shapes, dispatch};
 
 #[track_caller]
 fn assert_mask(op: &str, mask: &Tensor) {

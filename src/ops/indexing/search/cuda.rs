@@ -1,12 +1,12 @@
 //! Places in sorted sequences and counts in ranges on a GPU: `kernels/search.cu`.
 
-use crate::cuda::launch::Argument;
-use crate::cuda::refusal::{Refusal, Rule};
-use crate::cuda::sources::{kernels_by, program};
-use crate::cuda::{Kernel, Program};
+use crate::cuda::{
+    Kernel, Program, launch::Argument, refusal::Refusal, refusal::Rule, sources::kernels_by,
+    sources::program,
+};
 use crate::cuda_args;
 use crate::ops::gpu::{Gpu, kernel_of};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 pub(in crate::ops) static PROGRAM: Program = program!("search": "refusal.cuh", "search.cu");
 static COUNT_NUMBERS: Kernel = Kernel::new(&PROGRAM, "count_numbers");

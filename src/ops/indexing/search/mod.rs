@@ -5,10 +5,8 @@ pub(in crate::ops) mod cuda;
 use std::cmp::Ordering;
 
 use crate::error::{Error, throw};
-use crate::ops::gpu;
-use crate::ops::limits::assert_indices;
-use crate::tensor::Element;
-use crate::{Dtype, Operand, Tensor};
+use crate::ops::{gpu, limits::assert_indices};
+use crate::tensor::{Dtype, Element, Operand, Tensor};
 
 /// Options of [`Tensor::searchsorted`] and [`Tensor::bucketize`].
 ///

@@ -4,13 +4,13 @@
 use super::matrices::{
     Matrices, batch, blocks, fine, launch, middle, part, restacked, shared_room, stack,
 };
-use crate::cuda::family::{Family, REALS};
-use crate::cuda::sources::family;
-use crate::ops::gpu::Gpu;
-use crate::ops::linalg::batch::Batch;
-use crate::ops::linalg::options::TriangularOptions;
-use crate::ops::products::matmul::subtract::subtract_product;
-use crate::{Dtype, Tensor, cuda_args};
+use crate::cuda::{family::Family, family::REALS, sources::family};
+use crate::cuda_args;
+use crate::ops::{
+    gpu::Gpu, linalg::batch::Batch, linalg::options::TriangularOptions,
+    products::matmul::subtract::subtract_product,
+};
+use crate::tensor::{Dtype, Tensor};
 
 pub(in crate::ops) static FACTORS: Family =
     family!("linalg_factors": "linalg.cuh", "linalg_factors.cu").with(&[(REALS, &["any"])]);

@@ -6,12 +6,10 @@
 
 use super::matrices::{batch, blocks, fine, identities, launch, shared_room, stack};
 use super::qr::{stacked, thin};
-use crate::cuda::family::{Family, REALS};
-use crate::cuda::sources::family;
-use crate::ops::gpu::Gpu;
-use crate::ops::linalg::batch::Batch;
-use crate::ops::linalg::options::Uplo;
-use crate::{Dtype, Tensor, cuda_args};
+use crate::cuda::{family::Family, family::REALS, sources::family};
+use crate::cuda_args;
+use crate::ops::{gpu::Gpu, linalg::batch::Batch, linalg::options::Uplo};
+use crate::tensor::{Dtype, Tensor};
 
 pub(in crate::ops) static JACOBI: Family =
     family!("linalg_jacobi": "linalg.cuh", "linalg_jacobi.cu").with(&[(REALS, &["any"])]);

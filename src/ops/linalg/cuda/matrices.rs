@@ -1,12 +1,9 @@
 //! Stacks of matrices as the kernels of linear algebra take them, and how those are started.
 
-use crate::cuda::device;
-use crate::cuda::family::Family;
-use crate::cuda::launch::{Arg, Argument, Shape};
+use crate::cuda::{device, family::Family, launch::Arg, launch::Argument, launch::Shape};
 use crate::error::throw;
-use crate::ops::gpu::{Gpu, format_of};
-use crate::ops::linalg::batch::Batch;
-use crate::{Dtype, Tensor};
+use crate::ops::{gpu::Gpu, gpu::format_of, linalg::batch::Batch};
+use crate::tensor::{Dtype, Tensor};
 use std::ops::Range;
 
 /// `Matrices` of `kernels/linalg.cuh`.

@@ -2,11 +2,10 @@
 //! applied to the columns after it, and to the identity for Q.
 
 use super::matrices::{Matrices, blocks, identities, launch, part, shared_room, stack};
-use crate::cuda::family::{Family, REALS};
-use crate::cuda::sources::family;
-use crate::ops::gpu::Gpu;
-use crate::ops::products::matmul::subtract::subtract_product;
-use crate::{Tensor, cuda_args};
+use crate::cuda::{family::Family, family::REALS, sources::family};
+use crate::cuda_args;
+use crate::ops::{gpu::Gpu, products::matmul::subtract::subtract_product};
+use crate::tensor::Tensor;
 
 pub(in crate::ops) static QR: Family =
     family!("linalg_qr": "linalg.cuh", "linalg_qr.cu").with(&[(REALS, &["any"])]);

@@ -4,7 +4,7 @@ use super::options::Reduction;
 
 use crate::error::{Error, throw};
 use crate::ops::gpu::{self};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 /// Input as a dense `[rows, classes]` matrix and target as a dense list of checked classes.
 pub(super) struct Batch {

@@ -2,19 +2,17 @@
 //! that are out of range are found by the kernels, which end all work on the device: to look first would be
 //! to wait.
 
-use crate::cuda::sources::family;
+use crate::cuda::{
+    family::FLOATS, family::Family, fold, fold::Operation, fold::rows_shape, launch::Argument,
+    launch::Shape, refusal::Refusal, refusal::Rule, sources::family,
+};
 use std::ptr::{null, null_mut};
 
 use super::batch::Batch;
-use crate::cuda::family::{FLOATS, Family};
-use crate::cuda::fold::{self, Operation, rows_shape};
-use crate::cuda::launch::{Argument, Shape};
-use crate::cuda::refusal::{Refusal, Rule};
 use crate::error::throw;
-use crate::loops::Format;
-use crate::loops::fold::Plan;
+use crate::loops::{Format, fold::Plan};
 use crate::ops::gpu::{Gpu, address, format_of};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 pub(in crate::ops) static FOLDS: Family =
     family!("cross_entropy": "fold.cuh", "rows.cuh", "refusal.cuh", "cross_entropy.cu", "fold_entries.cuh")

@@ -28,8 +28,7 @@ use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, Order, positive, values};
 use crate::ops::gpu::{self, Gpu};
-use crate::tensor::dispatch;
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor, dispatch};
 use batch::{Batch, check_weight};
 use cpu::{Rows, backward_rows, forward_rows};
 

@@ -6,14 +6,13 @@ use smallvec::smallvec;
 use super::batch::Batch;
 use super::cuda;
 use super::options::Reduction;
-use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::numbers::widen::{Real, Widen};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, positive, values};
 use crate::ops::gpu;
-use crate::tensor::{Element, dispatch};
+use crate::tensor::{Element, Tensor, dispatch};
 
 /// Options of [`Tensor::nll_loss_with`]; the defaults are PyTorch's.
 ///

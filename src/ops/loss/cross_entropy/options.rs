@@ -1,6 +1,6 @@
 //! Weights, smoothing, and what a loss gives.
 
-use crate::Tensor;
+use crate::tensor::Tensor;
 
 /// What a loss gives: one value per sample, their mean, or their sum (PyTorch's `reduction`).
 ///

@@ -5,17 +5,14 @@ use std::ptr::null_mut;
 use smallvec::smallvec;
 
 use super::span::Span;
-use crate::Dtype;
-use crate::Tensor;
 use crate::autograd::record;
-use crate::cuda::family::{Family, REALS};
-use crate::cuda::launch::{Argument, Shape};
-use crate::cuda::refusal::{Refusal, Rule};
-use crate::cuda::sources::family;
+use crate::cuda::{
+    family::Family, family::REALS, launch::Argument, launch::Shape, refusal::Refusal,
+    refusal::Rule, sources::family,
+};
 use crate::error::{Error, throw};
-use crate::ops::compute::{self, dense};
-use crate::ops::gpu::{Gpu, format_of};
-use crate::tensor::Scalar;
+use crate::ops::{compute, compute::dense, gpu::Gpu, gpu::format_of};
+use crate::tensor::{Dtype, Scalar, Tensor};
 
 pub(in crate::ops) static CTC: Family =
     family!("ctc_loss": "refusal.cuh", "ctc_loss.cu").with(&[(REALS, &["Ctc"])]);

@@ -18,7 +18,7 @@ use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, Order, values};
 use crate::ops::{Reduction, gpu};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 use span::Span;
 
 /// Options of [`ctc_loss`]; the defaults are PyTorch's.

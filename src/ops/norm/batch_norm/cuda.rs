@@ -1,17 +1,17 @@
 //! Batch normalisation on a GPU: `kernels/batch_norm.cu`. Channels may be last in memory, and stay there;
 //! nothing is widened in memory.
 
-use crate::cuda::sources::family;
+use crate::cuda::{
+    family::FLOATS, family::Family, fold, fold::Operation, fold::planes_shape, launch::Argument,
+    sources::family,
+};
 use std::ptr::null_mut;
 
 use crate::autograd::no_grad;
-use crate::cuda::family::{FLOATS, Family};
-use crate::cuda::fold::{self, Operation, planes_shape};
-use crate::cuda::launch::Argument;
 use crate::error::throw;
 use crate::loops::fold::Plan;
-use crate::ops::gpu::{Gpu, address, format_of, order};
-use crate::{MemoryFormat, Tensor};
+use crate::ops::{MemoryFormat, gpu::Gpu, gpu::address, gpu::format_of, gpu::order};
+use crate::tensor::Tensor;
 
 pub(in crate::ops) static FOLDS: Family =
     family!("batch_norm_folds": "fold.cuh", "rows.cuh", "batch_norm.cu", "batch_norm_columns.cuh", "fold_entries.cuh")

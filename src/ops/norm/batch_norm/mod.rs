@@ -20,19 +20,16 @@ use smallvec::{SmallVec, smallvec};
 
 use cpu::Sizes;
 
-use crate::Tensor;
 use crate::autograd::{BackwardCtx, no_grad, record};
-use crate::cpu::folds::moments::BLOCK;
-use crate::cpu::numbers::float::Float;
-use crate::cpu::numbers::widen::Real;
-use crate::cpu::threads::parallel_for;
-use crate::cpu::threads::parts::{Parts, with_scratch};
+use crate::cpu::{
+    folds::moments::BLOCK, numbers::float::Float, numbers::widen::Real, threads::parallel_for,
+    threads::parts::Parts, threads::parts::with_scratch,
+};
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, positive, values};
-use crate::ops::compute;
-use crate::ops::gpu;
-use crate::tensor::{Shape, dispatch};
+use crate::ops::{compute, gpu};
+use crate::tensor::{Shape, Tensor, dispatch};
 
 impl Tensor {
     /// Each channel (dimension 1) shifted and scaled to mean 0 and variance 1, then times `weight`
@@ -383,7 +380,7 @@ fn reference(x: &[f64], sizes: Sizes, eps: f64) -> (Vec<f64>, Vec<f64>, Vec<f64>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Dtype::{BF16, F32};
+    use crate::tensor::{Dtype::BF16, Dtype::F32};
 
     #[test]
     fn the_kernel_equals_the_definition_and_moves_the_running_statistics() {
@@ -423,7 +420,7 @@ mod tests {
     #[test]
     fn misuse_is_named() {
         let text = |x: &Tensor, w: Option<&Tensor>, training| {
-            crate::catch(|| x.batch_norm(None, None, w, None, training, 0.1, 1e-5))
+            crate::error::catch(|| x.batch_norm(None, None, w, None, training, 0.1, 1e-5))
                 .unwrap_err()
                 .to_string()
         };

@@ -1,16 +1,16 @@
 //! Layer normalisation on a GPU: `kernels/layer_norm.cu`. Nothing is widened in memory: half types are
 //! computed in f32 as they are read, beside parameters of their type or of f32.
 
-use crate::cuda::sources::family;
+use crate::cuda::{
+    family::FLOATS, family::Family, fold, fold::Operation, fold::rows_shape, launch::Argument,
+    sources::family,
+};
 use std::ptr::null_mut;
 
-use crate::cuda::family::{FLOATS, Family};
-use crate::cuda::fold::{self, Operation, rows_shape};
-use crate::cuda::launch::Argument;
 use crate::error::throw;
 use crate::loops::fold::Plan;
 use crate::ops::gpu::{Gpu, address, format_of};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 pub(in crate::ops) static ROWS: Family =
     family!("layer_norm": "fold.cuh", "rows.cuh", "layer_norm.cu", "rows_entries.cuh")

@@ -17,18 +17,14 @@ pub(in crate::ops) mod cuda;
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::{BackwardCtx, no_grad, record};
-use crate::cpu::numbers::widen::Real;
-use crate::cpu::threads::parallel_for;
-use crate::cpu::threads::parts::Parts;
+use crate::cpu::{numbers::widen::Real, threads::parallel_for, threads::parts::Parts};
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, positive, values};
-use crate::ops::compute;
-use crate::ops::gpu::{self, Gpu};
-use crate::tensor::{Dtype, Element, Shape, dispatch};
+use crate::ops::{compute, gpu, gpu::Gpu};
+use crate::tensor::{Dtype, Element, Shape, Tensor, dispatch};
 
 impl Tensor {
     /// Each row (the last `normalized_shape.len()` dimensions) shifted and scaled to mean 0 and
@@ -416,7 +412,7 @@ fn reference(x: &[f64], n: usize, w: &[f64], b: &[f64], eps: f64) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Dtype::F32;
+    use crate::tensor::Dtype::F32;
 
     #[test]
     fn the_kernel_equals_the_definition() {
@@ -443,7 +439,7 @@ mod tests {
     #[test]
     fn shapes_that_do_not_fit_are_named() {
         let x = values([2, 6], 1);
-        let error = crate::catch(|| x.layer_norm(&[5], None, None, 1e-5)).unwrap_err();
+        let error = crate::error::catch(|| x.layer_norm(&[5], None, None, 1e-5)).unwrap_err();
         assert!(
             error.to_string().contains("[2, 6]") && error.to_string().contains("[5]"),
             "{error}"

@@ -1,13 +1,12 @@
 //! Softmax on a GPU: `kernels/softmax.cu`.
 
-use crate::Tensor;
-use crate::cuda::family::{FLOATS, Family};
-use crate::cuda::fold::{columns_shape, rows_shape};
-use crate::cuda::launch::Argument;
-use crate::cuda::sources::family;
+use crate::cuda::{
+    family::FLOATS, family::Family, fold::columns_shape, fold::rows_shape, launch::Argument,
+    sources::family,
+};
 use crate::error::throw;
-use crate::ops::gpu::{Gpu, address, format_of};
-use crate::ops::shape::around::around;
+use crate::ops::{gpu::Gpu, gpu::address, gpu::format_of, shape::around::around};
+use crate::tensor::Tensor;
 
 pub(in crate::ops) static SOFTMAX: Family =
     family!("softmax": "fold.cuh", "rows.cuh", "softmax.cu", "rows_entries.cuh")

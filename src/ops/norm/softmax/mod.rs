@@ -15,17 +15,14 @@ use smallvec::smallvec;
 
 use crate::amp::cast_op;
 use crate::autograd::record;
-use crate::cpu::arch::vectorize::{Kernel, vectorize};
-use crate::cpu::folds::fold::SharedMut;
-use crate::cpu::folds::row::{self, Float};
-use crate::cpu::numbers::widen::Real;
-use crate::cpu::threads::{GRAIN, parallel_for};
+use crate::cpu::{
+    arch::vectorize::Kernel, arch::vectorize::vectorize, folds::fold::SharedMut, folds::row,
+    folds::row::Float, numbers::widen::Real, threads::GRAIN, threads::parallel_for,
+};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
-use crate::ops::gpu;
-use crate::ops::shape::around::around;
-use crate::tensor::dispatch;
-use crate::{Dtype, Tensor};
+use crate::ops::{gpu, shape::around::around};
+use crate::tensor::{Dtype, Tensor, dispatch};
 
 /// Elements of cheap work that an exponential is worth, for the size of parallel parts.
 const EXP_COST: usize = 4;

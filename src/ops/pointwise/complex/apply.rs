@@ -1,12 +1,10 @@
 //! Rows on complex numbers: what a row's clause `complex(z) { .. }` says, as a new result or in place.
 
 use super::pairs::Numbers;
-use crate::Tensor;
 use crate::error::{Error, throw, within};
 use crate::ops::pointwise::row::Row;
 use crate::profiler;
-use crate::tensor::dtype::not_real;
-use crate::tensor::{Dtype, Operand, ResultType, Scalar, can_cast};
+use crate::tensor::{Dtype, Operand, ResultType, Scalar, Tensor, can_cast, dtype::not_real};
 
 /// The row's op where an operand is complex.
 #[track_caller]

@@ -1,13 +1,9 @@
 //! Complex numbers on a GPU: `kernels/complex.cu`.
 
-use crate::Tensor;
-use crate::cuda::Kernel;
-use crate::cuda::family::{Family, REALS};
-use crate::cuda::launch::Argument;
-use crate::cuda::sources::family;
+use crate::cuda::{Kernel, family::Family, family::REALS, launch::Argument, sources::family};
 use crate::cuda_args;
 use crate::ops::gpu::{Gpu, format_of};
-use crate::tensor::{Dtype, Shape};
+use crate::tensor::{Dtype, Shape, Tensor};
 
 pub(in crate::ops) static COMPLEX: Family =
     family!("complex": "complex.cu").with(&[(REALS, &["Pairs"])]);

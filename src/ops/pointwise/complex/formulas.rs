@@ -7,11 +7,10 @@ use super::cuda;
 use super::pairs::Numbers;
 pub(in crate::ops) use super::pairs::join;
 pub(in crate::ops) use super::product::{div, mul};
-use crate::Tensor;
 use crate::autograd::{BackwardCtx, record};
 use crate::error::{Error, throw};
 use crate::ops::gpu;
-use crate::tensor::{Operand, Shape};
+use crate::tensor::{Operand, Shape, Tensor};
 
 /// Of pairs of numbers, `a` where the condition is true, else `b`.
 #[track_caller]

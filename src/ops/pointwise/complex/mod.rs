@@ -24,13 +24,12 @@ pub(in crate::ops) use product::mul as product_of;
 
 use smallvec::smallvec;
 
-use crate::Tensor;
 use crate::autograd::{BackwardCtx, no_grad, record};
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, positive, values};
 use crate::ops::gpu;
-use crate::tensor::{Dtype, broadcast_shapes};
+use crate::tensor::{Dtype, Tensor, broadcast_shapes};
 
 impl Tensor {
     /// True for c64 and c128 tensors (`torch.is_complex`).

@@ -1,8 +1,8 @@
 //! Complex numbers as pairs of real ones, and back.
 
 use crate::autograd::{BackwardCtx, record};
-use crate::tensor::{Dtype, Operand, Scalar};
-use crate::{Device, Tensor};
+use crate::storage::Device;
+use crate::tensor::{Dtype, Operand, Scalar, Tensor};
 use smallvec::smallvec;
 
 /// A complex tensor of the given type and device from any operand. A 0-dim tensor of the host goes to a GPU.

@@ -9,13 +9,11 @@
 use smallvec::smallvec;
 
 use super::cuda;
-use crate::Tensor;
 use crate::autograd::{BackwardCtx, no_grad, record};
-use crate::cpu::folds::fold::SharedMut;
-use crate::cpu::threads::{GRAIN, parallel_for};
+use crate::cpu::{folds::fold::SharedMut, threads::GRAIN, threads::parallel_for};
 use crate::error::{Error, throw};
 use crate::ops::gpu;
-use crate::tensor::{Complex, Dtype, Element, Shape, broadcast_shapes};
+use crate::tensor::{Complex, Dtype, Element, Shape, Tensor, broadcast_shapes};
 
 /// `x * y` of one complex type; they broadcast.
 #[track_caller]

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::autograd::{self, gradcheck, gradgradcheck};
-use crate::ops::pointwise::tables;
+use crate::error::catch;
+use crate::ops::{self, pointwise::tables};
 use crate::tensor::{Complex, Operand, Scalar, promote_types, result_type};
-use crate::{catch, ops};
 
 type C = Complex<f64>;
 

@@ -20,22 +20,20 @@ use smallvec::smallvec;
 use twos::{Planes, Twos};
 
 use super::max::{Pool2dOptions, check_dims};
-use crate::Tensor;
 use crate::autograd::record;
-use crate::cpu::arch::cache::is_far;
-use crate::cpu::arch::vectorize::vectorize;
-use crate::cpu::folds::moments;
-use crate::cpu::numbers::float::{Float, simd_fn, single, single_mut};
-use crate::cpu::numbers::widen::Real;
-use crate::cpu::threads::parallel_for;
-use crate::cpu::threads::parts::{Parts, with_scratch};
+use crate::cpu::{
+    arch::cache::is_far, arch::vectorize::vectorize, folds::moments, numbers::float::Float,
+    numbers::float::simd_fn, numbers::float::single, numbers::float::single_mut,
+    numbers::widen::Real, threads::parallel_for, threads::parts::Parts,
+    threads::parts::with_scratch,
+};
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
-use crate::ops::pool::cuda::{self, Dim, Window};
-use crate::ops::windows::taps::adaptive_ranges;
-use crate::ops::{compute, gpu};
-use crate::tensor::{Shape, dispatch};
+use crate::ops::{
+    compute, gpu, pool::cuda, pool::cuda::Dim, pool::cuda::Window, windows::taps::adaptive_ranges,
+};
+use crate::tensor::{Shape, Tensor, dispatch};
 
 impl Tensor {
     /// The mean of each window (`torch.nn.functional.avg_pool2d`) of `[N, C, H, W]` or `[C, H, W]`.
@@ -459,7 +457,7 @@ fn reference(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Dtype::F32;
+    use crate::tensor::Dtype::F32;
 
     #[test]
     fn the_kernel_equals_the_definition() {
@@ -520,7 +518,8 @@ mod tests {
     #[test]
     fn dilation_is_refused() {
         let o = Pool2dOptions { dilation: [2, 2], ..Pool2dOptions::new([2, 2]) };
-        let text = crate::catch(|| values([1, 4, 4], 1).avg_pool2d(o)).unwrap_err().to_string();
+        let text =
+            crate::error::catch(|| values([1, 4, 4], 1).avg_pool2d(o)).unwrap_err().to_string();
         assert!(text.contains("dilation"), "{text}");
     }
 }

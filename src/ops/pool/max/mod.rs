@@ -24,11 +24,11 @@ use crate::autograd::{is_differentiated, no_grad, record};
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
-use crate::ops::pool::cuda::{self, Dim, Window};
-use crate::ops::windows::taps::{adaptive_ranges, window_room, window_span};
-use crate::ops::{compute, gpu};
-use crate::tensor::{Shape, dispatch};
-use crate::{Dtype, Tensor};
+use crate::ops::{
+    compute, gpu, pool::cuda, pool::cuda::Dim, pool::cuda::Window, windows::taps::adaptive_ranges,
+    windows::taps::window_room, windows::taps::window_span,
+};
+use crate::tensor::{Dtype, Shape, Tensor, dispatch};
 use steps::{Sliding, Steps};
 
 /// Window and rules of a pooling in `D` dimensions.
@@ -524,7 +524,7 @@ mod tests {
     #[test]
     fn windows_that_do_not_fit_are_named() {
         let x = values([1, 1, 4, 4], 1);
-        let text = |o| crate::catch(|| x.max_pool2d(o)).unwrap_err().to_string();
+        let text = |o| crate::error::catch(|| x.max_pool2d(o)).unwrap_err().to_string();
         assert!(text(Pool2dOptions::new([5, 2])).contains("covers 5"));
         let padded = Pool2dOptions { padding: [2, 0], ..Pool2dOptions::new([3, 3]) };
         assert!(text(padded).contains("more than half"));

@@ -4,13 +4,13 @@ use half::bf16;
 
 use super::batch::of_batch;
 use super::epilogue::Epilogue;
-use crate::Tensor;
-use crate::cpu::numbers::widen::Real;
-use crate::cpu::products::gemm::{Gemm, HalfGemm, Matrix};
-use crate::cpu::products::pairs::Finish;
+use crate::cpu::{
+    numbers::widen::Real, products::gemm::Gemm, products::gemm::HalfGemm, products::gemm::Matrix,
+    products::pairs::Finish,
+};
 use crate::error::{Error, throw};
 use crate::ops::compute;
-use crate::tensor::{Dtype, Element, dispatch};
+use crate::tensor::{Dtype, Element, Tensor, dispatch};
 
 /// The product of two matrices that fit each other, in `place` if that is of their dtype.
 pub(super) fn product_at(a: &Tensor, b: &Tensor, place: Tensor) -> Tensor {

@@ -2,14 +2,13 @@
 //! which take any strides and batches and every dtype that is multiplied on the CPU. Those compute few results of
 //! long sums in parts of the depth, which are added in a fixed order.
 
-use crate::Tensor;
-use crate::cuda::launch::{Argument, Shape as Grid};
-use crate::cuda::sources::kernel_text;
-use crate::cuda::{Kernel, Program, device};
+use crate::cuda::{
+    Kernel, Program, device, launch::Argument, launch::Shape as Grid, sources::kernel_text,
+};
 use crate::cuda_args;
 use crate::error::{Error, throw};
 use crate::ops::gpu::{Gpu, address};
-use crate::tensor::Dtype;
+use crate::tensor::{Dtype, Tensor};
 
 use super::batch::joined;
 use super::batch::of_batch;

@@ -1,6 +1,6 @@
 //! What a product is put together with, and the transposed matrix that it is taken of.
 
-use crate::Tensor;
+use crate::tensor::Tensor;
 
 /// The transposed matrix, of which nothing is recorded.
 pub(super) fn turned(matrix: &Tensor) -> Tensor {

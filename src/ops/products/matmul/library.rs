@@ -4,12 +4,11 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::Tensor;
 use crate::backends;
 use crate::cuda::cublaslt::{self, Addresses, Epilogue, Kind, Lie, Problem};
 use crate::error::throw;
 use crate::ops::gpu::{self, Gpu};
-use crate::tensor::{Dtype, Layout};
+use crate::tensor::{Dtype, Layout, Tensor};
 
 use super::batch::{Batch, joined};
 use super::epilogue::turned;
@@ -247,8 +246,8 @@ pub(super) fn weight_and_bias(g: &Tensor, x: &Tensor) -> Option<(Tensor, Tensor)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Device;
     use crate::cuda::simulated_test::on_gpu;
+    use crate::storage::Device;
 
     fn add_rows() {
         for dtype in [Dtype::F64, Dtype::F32, Dtype::F16, Dtype::BF16] {

@@ -19,18 +19,15 @@ mod epilogue;
 mod library;
 pub(in crate::ops) mod subtract;
 
-use crate::ops::products::sums;
+use crate::ops::{gpu, pointwise::complex::bilinear, products::sums};
 use smallvec::{SmallVec, smallvec};
 
-use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::{BackwardCtx, Saver, no_grad, record, record_with_tangent};
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
-use crate::ops::gpu;
-use crate::ops::pointwise::complex::bilinear;
-use crate::tensor::{Shape, broadcast_shapes};
+use crate::tensor::{Shape, Tensor, broadcast_shapes};
 use epilogue::{Epilogue, turned};
 
 impl Tensor {
@@ -504,7 +501,9 @@ fn reference(a: &Tensor, b: &Tensor) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Dtype::{BF16, Bool, F16, F32, F64, I8, I64};
+    use crate::tensor::{
+        Dtype::BF16, Dtype::Bool, Dtype::F16, Dtype::F32, Dtype::F64, Dtype::I8, Dtype::I64,
+    };
 
     #[test]
     fn all_dtypes_and_batches_equal_the_definition() {
@@ -553,7 +552,8 @@ mod tests {
     #[test]
     fn mismatches_name_both_shapes_and_the_rule() {
         let z = |shape: &[usize]| Tensor::zeros(shape, F32);
-        let text = |a: &Tensor, b: &Tensor| crate::catch(|| a.matmul(b)).unwrap_err().to_string();
+        let text =
+            |a: &Tensor, b: &Tensor| crate::error::catch(|| a.matmul(b)).unwrap_err().to_string();
         let message = text(&z(&[2, 3]), &z(&[4, 5]));
         assert!(
             message.contains("[2, 3]") && message.contains("[4, 5]") && message.contains("(3)"),
@@ -565,7 +565,7 @@ mod tests {
         let bools = Tensor::zeros([2, 2], Bool);
         assert!(text(&bools, &bools).contains("bool"));
         let message =
-            crate::catch(|| z(&[2, 3]).linear(&z(&[4, 5]), None)).unwrap_err().to_string();
+            crate::error::catch(|| z(&[2, 3]).linear(&z(&[4, 5]), None)).unwrap_err().to_string();
         assert!(message.contains("[2, 3]") && message.contains("[4, 5]"), "{message}");
     }
 }

@@ -1,8 +1,8 @@
 //! `out -= a b` in place on a GPU, for parts of larger matrices: what blocked factorisations are made of.
 
-use crate::Tensor;
 use crate::cuda::cublaslt::{Addresses, Epilogue, Lie, Problem};
 use crate::ops::gpu::Gpu;
+use crate::tensor::Tensor;
 
 use super::cuda::{Finish, run};
 use super::library::{is_fit, kind, lie, start_product};

@@ -1,15 +1,14 @@
 //! Scans on a GPU: `kernels/scan.cu`.
 
-use crate::cuda::sources::family;
+use crate::cuda::{
+    device, family::FLOATS, family::Family, family::NUMBERS, launch::Argument, launch::Shape,
+    sources::family,
+};
 use std::ptr::null_mut;
 
-use crate::cuda::device;
-use crate::cuda::family::{FLOATS, Family, NUMBERS};
-use crate::cuda::launch::{Argument, Shape};
 use crate::error::throw;
-use crate::ops::gpu::{Gpu, format_of};
-use crate::ops::shape::around::around;
-use crate::{Dtype, Tensor};
+use crate::ops::{gpu::Gpu, gpu::format_of, shape::around::around};
+use crate::tensor::{Dtype, Tensor};
 
 pub(in crate::ops) static SCANS: Family = family!("scan": "scan.cu").with(&[
     (NUMBERS, &["Add", "Mul", "Largest", "Smallest"]),

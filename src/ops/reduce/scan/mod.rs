@@ -12,16 +12,11 @@ use smallvec::smallvec;
 
 use crate::amp::cast_op;
 use crate::autograd::record;
-use crate::cpu::folds::fold::SharedMut;
-use crate::cpu::threads::{GRAIN, parallel_for};
+use crate::cpu::{folds::fold::SharedMut, threads::GRAIN, threads::parallel_for};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
-use crate::ops::gpu;
-use crate::ops::pointwise::complex::by_pairs;
-use crate::ops::shape::around::around;
-use crate::tensor::Element;
-use crate::tensor::dtype::{assert_real, widest};
-use crate::{Dtype, Tensor};
+use crate::ops::{gpu, pointwise::complex::by_pairs, shape::around::around};
+use crate::tensor::{Dtype, Element, Tensor, dtype::assert_real, dtype::widest};
 
 /// Columns that run side by side when the dimension is not the innermost.
 const COLUMNS: usize = 256;

@@ -12,16 +12,13 @@ use smallvec::smallvec;
 use super::select_backward;
 use crate::amp::cast_op;
 use crate::autograd::record;
-use crate::cpu::folds::fold::SharedMut;
-use crate::cpu::threads::{GRAIN, parallel_for};
+use crate::cpu::{folds::fold::SharedMut, threads::GRAIN, threads::parallel_for};
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, Order, values};
-use crate::ops::gpu;
-use crate::ops::limits;
-use crate::ops::shape::around::around;
+use crate::ops::{gpu, limits, shape::around::around};
 use crate::profiler;
-use crate::{Dtype, Operand, Tensor};
+use crate::tensor::{Dtype, Operand, Tensor};
 
 /// An element and its place in one number that sorts by element, then by place.
 trait Key: Copy + Ord + Send + Sync {

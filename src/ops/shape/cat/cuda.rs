@@ -1,12 +1,9 @@
 //! Parts put together on a GPU, some tens of them by one launch.
 
-use crate::Tensor;
-use crate::cuda::Program;
-use crate::cuda::launch::Argument;
-use crate::cuda::sources::{kernels_by, program};
+use crate::cuda::{Program, launch::Argument, sources::kernels_by, sources::program};
 use crate::cuda_args;
-use crate::ops::gpu::{Gpu, unit};
-use crate::ops::shape::around::around;
+use crate::ops::{gpu::Gpu, gpu::unit, shape::around::around};
+use crate::tensor::Tensor;
 
 pub(in crate::ops) static PROGRAM: Program = program!("cat": "cat.cu");
 

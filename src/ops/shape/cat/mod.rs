@@ -9,18 +9,16 @@ use smallvec::SmallVec;
 
 use crate::amp;
 use crate::autograd::{no_grad, record};
-use crate::cpu::elementwise::copy::{Elements, copy};
-use crate::cpu::folds::fold::{Shared, SharedMut};
-use crate::cpu::threads::{GRAIN, parallel_for};
+use crate::cpu::{
+    elementwise::copy::Elements, elementwise::copy::copy, folds::fold::Shared,
+    folds::fold::SharedMut, threads::GRAIN, threads::parallel_for,
+};
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
-use crate::ops::pointwise::assign_strided;
-use crate::ops::shape::around::around;
-use crate::ops::{compute, gpu};
+use crate::ops::{compute, gpu, pointwise::assign_strided, shape::around::around};
 use crate::profiler;
-use crate::tensor::{Shape, normalize_dim, normalize_dims, promote_types};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Shape, Tensor, normalize_dim, normalize_dims, promote_types};
 
 /// Copies the contiguous `x` to entries `start..` of dimension `d` of the fresh tensor `out`.
 fn place(out: &Tensor, x: &Tensor, d: usize, start: usize) {

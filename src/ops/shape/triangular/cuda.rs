@@ -1,10 +1,9 @@
 //! Triangles of matrices on a GPU.
 
-use crate::Tensor;
-use crate::cuda::Program;
-use crate::cuda::sources::{kernels_by, program};
+use crate::cuda::{Program, sources::kernels_by, sources::program};
 use crate::cuda_args;
 use crate::ops::gpu::{Gpu, unit};
+use crate::tensor::Tensor;
 
 pub(in crate::ops) static PROGRAM: Program = program!("triangular": "triangular.cu");
 

@@ -5,15 +5,16 @@ pub(in crate::ops) mod cuda;
 
 use smallvec::smallvec;
 
-use crate::Tensor;
 use crate::autograd::record;
-use crate::cpu::folds::fold::{Shared, SharedMut};
-use crate::cpu::threads::{GRAIN, parallel_for};
+use crate::cpu::{
+    folds::fold::Shared, folds::fold::SharedMut, threads::GRAIN, threads::parallel_for,
+};
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::gpu;
 use crate::profiler;
+use crate::tensor::Tensor;
 
 /// A copy that keeps columns up to (or, for the upper triangle, from) `row + diagonal`.
 #[track_caller]

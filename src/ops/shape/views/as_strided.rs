@@ -3,8 +3,7 @@
 use super::view;
 use crate::autograd::scatter_into_base;
 use crate::error::{Error, throw};
-use crate::tensor::{Element, Layout, dispatch};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Element, Layout, Tensor, dispatch};
 
 impl Tensor {
     /// A view of the given shape and strides, starting `offset` elements after this tensor's first

@@ -3,9 +3,8 @@
 use smallvec::SmallVec;
 
 use super::{shape_of, view};
-use crate::Tensor;
 use crate::error::{Error, throw};
-use crate::tensor::{Layout, normalize_dim, normalize_dims};
+use crate::tensor::{Layout, Tensor, normalize_dim, normalize_dims};
 
 impl Tensor {
     /// The dimensions in another order (`torch.permute`).

@@ -5,8 +5,8 @@
 //! calls `y = x` is `let y = x.clone()` here, and such another handle keeps its shape; the elements are
 //! shared as before.
 
-use crate::Tensor;
 use crate::error::{Error, throw};
+use crate::tensor::Tensor;
 
 impl Tensor {
     /// Refuses a leaf that requires a gradient: as a view it would no longer be the leaf that collects it.
@@ -59,7 +59,8 @@ layout_changes! {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Tensor, catch};
+    use crate::error::catch;
+    use crate::tensor::Tensor;
 
     #[test]
     fn the_handle_changes_its_clones_do_not() {

@@ -19,10 +19,9 @@ pub use slice::{Index, IndexArgs};
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::Tensor;
 use crate::autograd::{BackwardCtx, forward_ad, record, record_with_tangent};
 use crate::profiler;
-use crate::tensor::Layout;
+use crate::tensor::{Layout, Tensor};
 
 /// A recorded view of `x` whose gradient is made by `backward` from the view's gradient.
 #[track_caller]

@@ -3,9 +3,8 @@
 use smallvec::SmallVec;
 
 use super::{shape_of, view};
-use crate::Tensor;
 use crate::error::{Error, throw};
-use crate::tensor::{Layout, Shape, normalize_dim};
+use crate::tensor::{Layout, Shape, Tensor, normalize_dim};
 
 /// `shape` with its one -1, if any, replaced by what `numel` elements need.
 #[track_caller]

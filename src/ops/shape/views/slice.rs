@@ -7,8 +7,7 @@ use smallvec::SmallVec;
 
 use super::{shape_of, view};
 use crate::error::{Error, throw};
-use crate::tensor::ONE_OF_SEVERAL;
-use crate::{Dtype, Operand, Tensor};
+use crate::tensor::{Dtype, ONE_OF_SEVERAL, Operand, Tensor};
 
 impl Tensor {
     /// The slice at `index` of dimension `dim`, which disappears (`torch.select`). Negative counts

@@ -3,8 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::error::{Error, throw};
-use crate::tensor::{Shape, broadcast_shapes, normalize_dims};
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Shape, Tensor, broadcast_shapes, normalize_dims};
 
 impl Tensor {
     /// [`expand`](Self::expand) under PyTorch's other name (`torch.broadcast_to`).

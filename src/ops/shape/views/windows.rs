@@ -1,9 +1,8 @@
 //! Views that walk a dimension in another way: diagonals and sliding windows.
 
 use super::{shape_of, view};
-use crate::Tensor;
 use crate::error::{Error, throw};
-use crate::tensor::Shape;
+use crate::tensor::{Shape, Tensor};
 
 impl Tensor {
     /// The diagonal of dimensions `dim1` and `dim2` as a new last dimension, `offset` places above

@@ -1,10 +1,9 @@
 //! Linear maps of one dimension on a GPU.
 
-use crate::cuda::sources::program;
-use crate::cuda::{Kernel, Program};
+use crate::cuda::{Kernel, Program, sources::program};
 use crate::cuda_args;
 use crate::ops::gpu::Gpu;
-use crate::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor};
 
 pub(in crate::ops) static PROGRAM: Program = program!("resample": "resample.cu");
 static RESAMPLE: [Kernel; 2] =

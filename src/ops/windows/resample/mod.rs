@@ -16,11 +16,9 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::Tensor;
 use crate::autograd::record;
-use crate::ops::gpu::Gpu;
-use crate::ops::{compute, gpu};
-use crate::tensor::{Shape, dispatch};
+use crate::ops::{compute, gpu, gpu::Gpu};
+use crate::tensor::{Shape, Tensor, dispatch};
 pub(in crate::ops) use cpu::LinearMap;
 use cpu::{Sparse, run};
 

@@ -4,12 +4,11 @@
 use std::ptr::null_mut;
 
 use super::select::take;
-use crate::cuda::family::{Family, NUMBERS};
-use crate::cuda::launch::{Argument, Shape};
-use crate::cuda::sources::family;
-use crate::ops::gpu::{Gpu, format_of};
-use crate::ops::shape::around::around;
-use crate::{Dtype, Tensor};
+use crate::cuda::{
+    family::Family, family::NUMBERS, launch::Argument, launch::Shape, sources::family,
+};
+use crate::ops::{gpu::Gpu, gpu::format_of, shape::around::around};
+use crate::tensor::{Dtype, Tensor};
 
 pub(in crate::ops) static SORT: Family =
     family!("sort": "order.cuh", "keys.cuh", "sort.cu").with(&[(NUMBERS, &["Sort"])]);

@@ -1,11 +1,10 @@
 //! The element of a rank without sorting: `kernels/rank.cu`.
 
-use crate::cuda::family::{Family, NUMBERS};
-use crate::cuda::launch::{Argument, Shape};
-use crate::cuda::sources::family;
-use crate::ops::gpu::{Gpu, format_of};
-use crate::ops::shape::around::around;
-use crate::{Dtype, Tensor};
+use crate::cuda::{
+    family::Family, family::NUMBERS, launch::Argument, launch::Shape, sources::family,
+};
+use crate::ops::{gpu::Gpu, gpu::format_of, shape::around::around};
+use crate::tensor::{Dtype, Tensor};
 
 pub(in crate::ops) static RANK: Family =
     family!("rank": "order.cuh", "before.cuh", "rank.cu").with(&[(NUMBERS, &["Rank"])]);

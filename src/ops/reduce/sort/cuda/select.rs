@@ -1,11 +1,8 @@
 //! Elements by their places along a dimension, and back: `kernels/select.cu`.
 
-use crate::Tensor;
-use crate::cuda::family::{Family, NUMBERS};
-use crate::cuda::launch::Argument;
-use crate::cuda::sources::family;
-use crate::ops::gpu::{Gpu, format_of};
-use crate::ops::shape::around::around;
+use crate::cuda::{family::Family, family::NUMBERS, launch::Argument, sources::family};
+use crate::ops::{gpu::Gpu, gpu::format_of, shape::around::around};
+use crate::tensor::Tensor;
 
 pub(in crate::ops) static SELECT: Family =
     family!("select": "select.cu").with(&[(NUMBERS, &["Select"])]);
