@@ -1,4 +1,4 @@
-// Connectionist temporal classification: alphas, betas and the gradient, as `src/ops/ctc_loss.rs` defines them. A
+// Connectionist temporal classification: alphas, betas and the gradient, as `src/ops/loss/ctc_loss/mod.rs` defines them. A
 // block walks through the time of a sample; its threads have the places of the labels and the blanks around them.
 
 struct Ctc {

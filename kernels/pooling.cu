@@ -39,12 +39,6 @@ __device__ __forceinline__ i64 outputs(const Window& w) {
     return (i64)w.dims[0].out * w.dims[1].out * w.dims[2].out;
 }
 
-// i / n for numbers below 2^53, by the inverse of n: less work than the division of 64-bit integers.
-__device__ __forceinline__ i64 quotient(i64 i, i64 n, double inverse) {
-    i64 q = (i64)((double)i * inverse), left = i - q * n;
-    return left < 0 ? q - 1 : left >= n ? q + 1 : q;
-}
-
 // A place in a plane, and the first element of the plane with `other` elements that it is computed from or for.
 struct At { i64 plane, first; i32 i[3]; };
 // Place i of planes of `size` elements, whose last two dimensions are these.

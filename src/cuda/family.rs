@@ -21,11 +21,11 @@ pub struct Family {
 pub type Cases = (&'static [Format], &'static [&'static str]);
 
 /// Formats of the numbers that are computed with as they are.
-pub const REALS: &[Format] = &[Format::F64, Format::F32];
+pub(crate) const REALS: &[Format] = &[Format::F64, Format::F32];
 /// All floating-point formats.
-pub const FLOATS: &[Format] = &[Format::F64, Format::F32, Format::F16, Format::BF16];
+pub(crate) const FLOATS: &[Format] = &[Format::F64, Format::F32, Format::F16, Format::BF16];
 /// All formats; truth values have the programs of bytes.
-pub const NUMBERS: &[Format] = &[
+pub(crate) const NUMBERS: &[Format] = &[
     Format::F64,
     Format::F32,
     Format::F16,

@@ -26,7 +26,7 @@ static AWAITED: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
 static WATCHED: AtomicBool = AtomicBool::new(false);
 
 /// Keeps `value` until the work that a stream has been given so far is done, and lets go of what is done.
-pub fn keep(stream: Stream, value: impl Any + Send) {
+pub(crate) fn keep(stream: Stream, value: impl Any + Send) {
     if let Some(kept) = after(&[stream], Box::new(value)) {
         KEPT.lock().push(kept);
         COUNT.fetch_add(1, Relaxed);
@@ -36,7 +36,7 @@ pub fn keep(stream: Stream, value: impl Any + Send) {
 
 /// Keeps `value` until the work that streams have been given so far is done. It is let go of then, and not only when
 /// this process does something next.
-pub fn release_after(streams: &[Stream], value: impl Any + Send) {
+pub(crate) fn release_after(streams: &[Stream], value: impl Any + Send) {
     let Some(kept) = after(streams, Box::new(value)) else { return };
     if is_over(&kept) {
         return drop(kept);
@@ -95,7 +95,7 @@ fn is_over((events, _): &Kept) -> bool {
 }
 
 /// Lets go of what streams are done with.
-pub fn poll() {
+pub(crate) fn poll() {
     if COUNT.load(Relaxed) == 0 {
         return;
     }

@@ -3,7 +3,7 @@ use crate::autograd::no_grad;
 use crate::tensor::{Dtype, Tensor};
 
 /// `x` as a contiguous tensor without history, in f32 if it is of a half type.
-pub fn widen(x: &Tensor) -> Tensor {
+pub(crate) fn widen(x: &Tensor) -> Tensor {
     let x = x.untracked();
     let wide = no_grad(|| match x.dtype() {
         Dtype::F16 | Dtype::BF16 => x.to_dtype(Dtype::F32).contiguous(),
@@ -13,11 +13,11 @@ pub fn widen(x: &Tensor) -> Tensor {
 }
 
 /// Dense and of a type, without history.
-pub fn dense(x: &Tensor, dtype: Dtype) -> Tensor {
+pub(crate) fn dense(x: &Tensor, dtype: Dtype) -> Tensor {
     no_grad(|| x.detach().to_dtype(dtype).contiguous())
 }
 
 /// A kernel's result, rounded to `dtype` if it is of a half type.
-pub fn narrow(x: Tensor, dtype: Dtype) -> Tensor {
+pub(crate) fn narrow(x: Tensor, dtype: Dtype) -> Tensor {
     if x.dtype() == dtype { x } else { no_grad(|| x.to_dtype(dtype)) }
 }

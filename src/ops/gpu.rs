@@ -16,7 +16,7 @@ use crate::tensor::{Dtype, Element, Tensor, dtype::not_floating, dtype::not_real
 /// Throws when they are on different devices.
 #[track_caller]
 #[inline]
-pub fn of(op: &str, tensors: &[&Tensor]) -> Option<Gpu> {
+pub(crate) fn of(op: &str, tensors: &[&Tensor]) -> Option<Gpu> {
     let device = tensors.first()?.device();
     if let Some(other) = tensors.iter().find(|t| t.device() != device) {
         mixed(op, device, other.device());
@@ -28,7 +28,7 @@ pub fn of(op: &str, tensors: &[&Tensor]) -> Option<Gpu> {
 }
 
 /// Where a tensor's elements are on a GPU, or null without one.
-pub fn address(t: Option<&Tensor>) -> *mut u8 {
+pub(crate) fn address(t: Option<&Tensor>) -> *mut u8 {
     t.map_or(std::ptr::null_mut(), Tensor::device_ptr)
 }
 
@@ -42,7 +42,7 @@ fn mixed(op: &str, a: Device, b: Device) -> ! {
 
 /// For an op that has no kernel for GPUs: says so.
 #[track_caller]
-pub fn refuse(op: &str, x: &Tensor) {
+pub(crate) fn refuse(op: &str, x: &Tensor) {
     if x.device().is_cuda() {
         throw(Error::Device(format!(
             "{op} computes on the CPU only, and the tensor is on {}; move it with `.to_device(Device::Cpu)`",
@@ -52,7 +52,7 @@ pub fn refuse(op: &str, x: &Tensor) {
 }
 
 /// The order of the elements of a dense `x`: its own if channels lie last, else row by row.
-pub fn order(x: &Tensor) -> MemoryFormat {
+pub(crate) fn order(x: &Tensor) -> MemoryFormat {
     let last = match x.dim() {
         4 => MemoryFormat::ChannelsLast,
         5 => MemoryFormat::ChannelsLast3d,
@@ -66,7 +66,7 @@ pub fn order(x: &Tensor) -> MemoryFormat {
 /// # Panics
 /// Throws for a type that none is for.
 #[track_caller]
-pub fn kernel_of<const N: usize>(
+pub(crate) fn kernel_of<const N: usize>(
     op: &str,
     kernels: &'static [Kernel; N],
     dtype: Dtype,
@@ -87,7 +87,7 @@ pub fn kernel_of<const N: usize>(
 }
 
 /// The power of two of bytes, at most 16, of which all the numbers are multiples.
-pub fn unit(numbers: impl IntoIterator<Item = usize>) -> usize {
+pub(crate) fn unit(numbers: impl IntoIterator<Item = usize>) -> usize {
     let bits = numbers.into_iter().fold(16, |all, n| all | n);
     bits.trailing_zeros() as usize
 }

@@ -414,7 +414,7 @@ pub(crate) use dispatch;
 #[track_caller]
 #[cold]
 #[doc(hidden)]
-pub fn not_floating(op: &str, dtype: Dtype) -> ! {
+pub(crate) fn not_floating(op: &str, dtype: Dtype) -> ! {
     if dtype.is_complex() {
         not_real(op, dtype);
     }
@@ -428,7 +428,7 @@ pub fn not_floating(op: &str, dtype: Dtype) -> ! {
 #[track_caller]
 #[cold]
 #[doc(hidden)]
-pub fn not_real(op: &str, dtype: Dtype) -> ! {
+pub(crate) fn not_real(op: &str, dtype: Dtype) -> ! {
     // A module's path stands for its ops.
     let op = op.rsplit("::").next().unwrap_or(op);
     crate::error::throw(crate::error::Error::dtype(

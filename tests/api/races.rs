@@ -36,7 +36,7 @@ fn a_read_beside_an_in_place_op_is_found() {
     let write = || _ = x.add_(1.0);
     let read = || _ = x.sum();
     let message = together(write, read, Duration::from_secs(60)).expect("a race");
-    for part in ["data race", "`add`", "`sum`", "tests/races.rs:", "writes", "reads"] {
+    for part in ["data race", "`add`", "`sum`", "tests/api/races.rs:", "writes", "reads"] {
         assert!(message.contains(part), "{part}: {message}");
     }
 }

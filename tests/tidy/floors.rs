@@ -24,8 +24,7 @@ pub const FLOORS: &[Floor] = &[
     ("job", &["error"]),
     ("loops", &["error"]),
     ("cpu", &["error", "loops"]),
-    // What both devices say of a loop stands with the CPU.
-    ("cuda", &["cpu", "error", "loops"]),
+    ("cuda", &["error", "loops"]),
     ("storage", &["counted", "cuda", "error"]),
     ("profiler", &["error", "storage"]),
     ("tensor", &["counted", "cpu", "cuda", "error", "profiler", "storage"]),
@@ -87,6 +86,24 @@ pub const FLOORS: &[Floor] = &[
     ("checkpoint", &["autograd", "error", "nn", "optim", "storage", "tensor"]),
     ("models", &["autograd", "error", "nn", "ops", "storage", "tensor"]),
     ("cuda_graphs", &["autograd", "cuda", "error", "ops", "storage", "tensor"]),
+    ("book", &[]),
+    (
+        "prelude",
+        &[
+            "autograd",
+            "data",
+            "distributed",
+            "error",
+            "macros",
+            "nn",
+            "ops",
+            "optim",
+            "storage",
+            "tensor",
+        ],
+    ),
+    // Models for loom, which include files of the library.
+    ("interleavings", &[]),
     ("torchrs", &[]),
     ("simulator", &["numeric"]),
     ("launcher", &["distributed", "error", "job", "multiprocessing"]),
@@ -299,7 +316,11 @@ pub fn check_face(packages: &Packages<'_>) -> Vec<Fault> {
     let roots = packages.files.iter().filter(|f| f.module.is_empty());
     let roots = roots.filter(|f| packages.all[f.package].name == LIBRARY);
     let uses = roots.flat_map(|f| &f.source.imports).filter(|i| i.visibility == Visibility::Public);
-    let face: BTreeSet<&str> = uses.filter_map(|import| import.name.as_deref()).collect();
+    let face: BTreeSet<&str> = uses
+        // An own name for a package beside it is no face.
+        .filter(|import| !import.segments[0].starts_with("torchrs_") || import.segments.len() > 1)
+        .filter_map(|import| import.name.as_deref())
+        .collect();
     for file in packages.files.iter().filter(|f| !f.test && !f.module.is_empty()) {
         if packages.all[file.package].name != LIBRARY {
             continue;

@@ -7,8 +7,9 @@ use crate::packages::{File, Packages};
 use crate::source::{Item, Visibility};
 use crate::{Fault, Tree};
 
-/// Folders that are to be crates, in which `pub` is for the library.
-const TO_BE_CRATES: [&str; 1] = ["cpu"];
+/// Packages that are insides of the library: there `pub` is for the library.
+const INSIDES: [&str; 4] =
+    ["crates/cpu/src/", "crates/error/src/", "crates/job/src/", "crates/loops/src/"];
 
 /// The rule. It knows names, not paths: an item counts as re-exported where a `pub use` of the same package
 /// brings its name, or all of its module.
@@ -65,7 +66,7 @@ fn is_library(tree: &Tree, packages: &Packages<'_>, file: &File<'_>) -> bool {
     let package = &packages.all[file.package];
     package.published
         && tree.exists(&format!("{}lib.rs", package.root))
-        && !file.module.first().is_some_and(|first| TO_BE_CRATES.contains(&first.as_str()))
+        && !INSIDES.contains(&package.root.as_str())
 }
 
 #[cfg(test)]

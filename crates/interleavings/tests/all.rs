@@ -85,7 +85,7 @@ fn who_is_alone_writes_after_all_others_reads() {
     });
 }
 
-/// The pool for one helper and jobs of two parts, as `src/cpu/pool.rs` puts the steps together.
+/// The pool for one helper and jobs of two parts, as `crates/cpu/src/threads/pool.rs` puts the steps together.
 struct Pool {
     ticket: AtomicU64,
     taken: [AtomicU64; 2],

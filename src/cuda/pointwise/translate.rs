@@ -13,12 +13,12 @@ const SPECIAL: [&str; 13] = [
 ];
 
 /// The program of a formula for a compute type, without the prelude.
-pub fn program(text: &Text, compute: Compute) -> String {
+pub(crate) fn program(text: &Text, compute: Compute) -> String {
     function(text, compute) + kernel_text!("walk.cuh", "pointwise.cuh")
 }
 
 /// The formula as a function, and what it needs.
-pub fn function(text: &Text, compute: Compute) -> String {
+pub(crate) fn function(text: &Text, compute: Compute) -> String {
     let (flag, c) = match compute {
         Compute::F32 => ("COMPUTE_F32", "float"),
         Compute::F64 => ("COMPUTE_F64", "double"),

@@ -81,7 +81,7 @@ fn correlate_minimal(
 }
 
 #[track_caller]
-pub fn forward(shape: &Shape, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+pub(crate) fn forward(shape: &Shape, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
     let dtype = x.dtype();
     let (x, w, bias) = (compute::widen(x), compute::widen(weight), bias.map(compute::widen));
     let out = Tensor::empty(shape.y(), x.dtype());
@@ -99,7 +99,7 @@ pub fn forward(shape: &Shape, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>
 }
 
 /// y, which goes where `place` puts it instead of a tensor of its own.
-pub fn forward_kernel<T: Tiled + Element>(
+pub(crate) fn forward_kernel<T: Tiled + Element>(
     shape: &Shape,
     x: &[T],
     w: &[T],
@@ -142,7 +142,7 @@ pub(super) fn room_for_data(shape: &Shape, dtype: Dtype) -> Tensor {
 }
 
 /// dx, from dy and the weight.
-pub fn data_gradient(shape: &Shape, dy: &Tensor, weight: &Tensor) -> Tensor {
+pub(crate) fn data_gradient(shape: &Shape, dy: &Tensor, weight: &Tensor) -> Tensor {
     let dtype = dy.dtype();
     let (dy, w) = (compute::widen(dy), compute::widen(weight));
     let out = room_for_data(shape, dy.dtype());
@@ -158,7 +158,7 @@ pub fn data_gradient(shape: &Shape, dy: &Tensor, weight: &Tensor) -> Tensor {
 }
 
 /// All that is not 0 of dx, which goes where `place` puts it.
-pub fn data_kernels<T: Tiled + Element>(
+pub(crate) fn data_kernels<T: Tiled + Element>(
     shape: &Shape,
     dy: &[T],
     w: &[T],
@@ -260,7 +260,7 @@ fn data_kernel<T: Tiled + Element>(
 }
 
 /// Filters for the data gradient: `[group, o, c, taps]` as `[group, c, o, which]`, of the taps that count.
-pub fn turned<T: Tiled + Element>(
+pub(crate) fn turned<T: Tiled + Element>(
     w: &[T],
     [groups, outputs, inputs]: [usize; 3],
     taps: usize,
@@ -292,7 +292,12 @@ pub fn turned<T: Tiled + Element>(
 }
 
 /// dw, from dy and the input, in `place` where that fits.
-pub fn weight_gradient(shape: &Shape, dy: &Tensor, x: &Tensor, place: Option<Tensor>) -> Tensor {
+pub(crate) fn weight_gradient(
+    shape: &Shape,
+    dy: &Tensor,
+    x: &Tensor,
+    place: Option<Tensor>,
+) -> Tensor {
     let dtype = dy.dtype();
     let (dy, x) = (compute::widen(dy), compute::widen(x));
     if dy.numel() == 0 {
@@ -308,13 +313,13 @@ pub fn weight_gradient(shape: &Shape, dy: &Tensor, x: &Tensor, place: Option<Ten
 }
 
 /// `place` if it is as wanted, else a new tensor.
-pub fn place_or_new(place: Option<Tensor>, shape: &[usize], dtype: Dtype) -> Tensor {
+pub(crate) fn place_or_new(place: Option<Tensor>, shape: &[usize], dtype: Dtype) -> Tensor {
     let fits = |place: &Tensor| (place.shape(), place.dtype()) == (shape, dtype);
     place.filter(fits).unwrap_or_else(|| Tensor::empty(shape, dtype))
 }
 
 /// dw from contiguous dy and x.
-pub fn weight_kernel<T: Tiled + Element>(shape: &Shape, dy: &[T], x: &[T], out: &mut [T]) {
+pub(crate) fn weight_kernel<T: Tiled + Element>(shape: &Shape, dy: &[T], x: &[T], out: &mut [T]) {
     let window = shape.window();
     if shape.is_depthwise() {
         let (channels, sources) = (shape.output[0], shape.input[0]);
@@ -364,7 +369,7 @@ fn together<T>(field: &Field, batch: usize, channels: usize) -> usize {
 }
 
 /// The sum of `[N, C, ..]` over all dimensions but the second.
-pub fn bias_gradient(dy: &Tensor) -> Tensor {
+pub(crate) fn bias_gradient(dy: &Tensor) -> Tensor {
     if let Some(gpu) = gpu::of("conv", &[dy]) {
         return no_grad(|| cuda::channel_sums(gpu, dy, dy.shape()[0], dy.shape()[1]));
     }

@@ -213,7 +213,7 @@ impl Geometry {
 
 /// y of shape `out`.
 #[track_caller]
-pub fn forward(
+pub(crate) fn forward(
     gpu: Gpu,
     g: &Geometry,
     out: &[usize],
@@ -421,7 +421,7 @@ fn threads(size: usize, halves: bool) -> u32 {
 
 /// dw of shape `out`, from dy and x.
 #[track_caller]
-pub fn filters(gpu: Gpu, g: &Geometry, out: &[usize], dy: &Tensor, x: &Tensor) -> Tensor {
+pub(crate) fn filters(gpu: Gpu, g: &Geometry, out: &[usize], dy: &Tensor, x: &Tensor) -> Tensor {
     if let Some(dw) = cudnn::filters(gpu, g, out, dy, x) {
         return dw;
     }

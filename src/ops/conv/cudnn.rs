@@ -17,7 +17,7 @@ const ALIGNMENT: usize = 16;
 
 /// y of shape `out`.
 #[track_caller]
-pub fn forward(
+pub(crate) fn forward(
     gpu: Gpu,
     g: &Geometry,
     out: &[usize],
@@ -52,7 +52,13 @@ pub fn data(gpu: Gpu, g: &Geometry, out: &[usize], dy: &Tensor, w: &Tensor) -> O
 
 /// dw of shape `out`, from dy and x; row by row as parameters are.
 #[track_caller]
-pub fn filters(gpu: Gpu, g: &Geometry, out: &[usize], dy: &Tensor, x: &Tensor) -> Option<Tensor> {
+pub(crate) fn filters(
+    gpu: Gpu,
+    g: &Geometry,
+    out: &[usize],
+    dy: &Tensor,
+    x: &Tensor,
+) -> Option<Tensor> {
     let call = Call::new(gpu, g, [dy, x], out)?;
     let (dy, x) = (call.operand(dy), call.operand(x));
     let dw = call.result(out);

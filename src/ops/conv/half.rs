@@ -20,7 +20,7 @@ fn dense(x: &Tensor) -> Tensor {
 }
 
 /// y, if it is computed here.
-pub fn forward(
+pub(crate) fn forward(
     shape: &Shape,
     x: &Tensor,
     weight: &Tensor,
@@ -45,7 +45,7 @@ pub fn forward(
 }
 
 /// dx, from dy and the weight, if it is computed here.
-pub fn data_gradient(shape: &Shape, dy: &Tensor, weight: &Tensor) -> Option<Tensor> {
+pub(crate) fn data_gradient(shape: &Shape, dy: &Tensor, weight: &Tensor) -> Option<Tensor> {
     let Sizes { inputs, outputs, .. } = shape.sizes([1, 1]);
     // The roles of the channels are exchanged.
     let turned = |grid| Sizes { inputs: outputs, outputs: inputs, ..shape.sizes(grid) };

@@ -56,7 +56,12 @@ fn from_lines_last(x: Tensor, dim: usize) -> Tensor {
 }
 
 /// The complex transform along `dims`, in this order; scaled once.
-pub fn complex_to_complex(x: &Tensor, dims: &[usize], direction: Direction, scale: f64) -> Tensor {
+pub(crate) fn complex_to_complex(
+    x: &Tensor,
+    dims: &[usize],
+    direction: Direction,
+    scale: f64,
+) -> Tensor {
     let out = no_grad(|| {
         let mut y = x.detach();
         if let (Some(gpu), false) = (gpu::of("fft", &[x]), dims.is_empty()) {
@@ -115,7 +120,7 @@ fn transform<T: Real>(lines: &Tensor, direction: Direction, scale: f64) {
 }
 
 /// The forward transform of real numbers along `dim`: the first n/2 + 1 results.
-pub fn real_to_complex(x: &Tensor, dim: usize, scale: f64) -> Tensor {
+pub(crate) fn real_to_complex(x: &Tensor, dim: usize, scale: f64) -> Tensor {
     let n = x.shape()[dim];
     let out = no_grad(|| {
         let lines = with_lines_last(x, dim);
@@ -163,7 +168,7 @@ fn transform_real<T: Real>(lines: &Tensor, scale: f64) -> Tensor {
 }
 
 /// The backward transform to `n` real numbers along `dim`, from the first n/2 + 1 coefficients.
-pub fn complex_to_real(x: &Tensor, dim: usize, n: usize, scale: f64) -> Tensor {
+pub(crate) fn complex_to_real(x: &Tensor, dim: usize, n: usize, scale: f64) -> Tensor {
     let out = no_grad(|| {
         let lines = with_lines_last(x, dim);
         let real = match (gpu::of("irfft", &[x]), x.dtype()) {

@@ -41,7 +41,7 @@ impl Batch {
 
 /// Applies `f` to each matrix of `inputs`, which have the same batches. Outputs have the batches'
 /// shape followed by `shapes`.
-pub fn each(inputs: &[&Tensor], shapes: &[&[usize]], f: PerMatrix) -> Batch {
+pub(crate) fn each(inputs: &[&Tensor], shapes: &[&[usize]], f: PerMatrix) -> Batch {
     let (shape, dtype) = (inputs[0].shape(), inputs[0].dtype());
     let shape = shape[..shape.len() - 2].to_vec();
     let count: usize = shape.iter().product();

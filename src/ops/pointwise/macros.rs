@@ -335,9 +335,10 @@ macro_rules! __pointwise_complex {
         None
     };
     ([$z:ident, $meaning:expr]) => {{
+        use $crate::ops::pointwise::complex::Numbers;
         #[allow(unused_imports)]
         use $crate::ops::pointwise::complex::formulas::*;
-        use $crate::{Tensor, ops::pointwise::complex::Numbers};
+        use $crate::tensor::Tensor;
         fn meaning($z: &Numbers<'_>) -> Tensor {
             $meaning
         }

@@ -6,7 +6,7 @@ use crate::error::{Error, throw};
 use crate::ops::{MemoryFormat, gpu, gpu::Gpu, gpu::address, gpu::kernel_of};
 use crate::tensor::{Dtype, Tensor};
 
-pub(in crate::ops) static PROGRAM: Program = program!("pooling": "pooling.cu");
+pub(in crate::ops) static PROGRAM: Program = program!("pooling": "quotient.cuh", "pooling.cu");
 
 kernels_by! {
     floats of PROGRAM:
@@ -104,7 +104,7 @@ fn in_order(window: Window, order: MemoryFormat, shape: &[usize]) -> Window {
 
 /// The maxima over the last `dims` dimensions, of this shape, and their places in their planes if they are wanted.
 #[track_caller]
-pub fn maxima(
+pub(crate) fn maxima(
     gpu: Gpu,
     x: &Tensor,
     dims: usize,
@@ -126,7 +126,7 @@ pub fn maxima(
 
 /// dx of this shape: the sums of `dy` where its maxima were.
 #[track_caller]
-pub fn maxima_backward(
+pub(crate) fn maxima_backward(
     gpu: Gpu,
     dy: &Tensor,
     places: &Tensor,
@@ -152,7 +152,7 @@ pub fn maxima_backward(
 
 /// The numbers of `x` where the maxima were.
 #[track_caller]
-pub fn pick(gpu: Gpu, x: &Tensor, places: &Tensor, dims: usize, window: Window) -> Tensor {
+pub(crate) fn pick(gpu: Gpu, x: &Tensor, places: &Tensor, dims: usize, window: Window) -> Tensor {
     let order = order(places, dims);
     let (x, window) = (x.detach().contiguous_in(order), in_order(window, order, x.shape()));
     let y = Tensor::empty_in(places.shape(), (x.dtype(), x.device()), order);
@@ -165,7 +165,7 @@ pub fn pick(gpu: Gpu, x: &Tensor, places: &Tensor, dims: usize, window: Window) 
 
 /// The means of the last two dimensions' windows, of this shape.
 #[track_caller]
-pub fn means(gpu: Gpu, x: &Tensor, shape: &[usize], window: Window) -> Tensor {
+pub(crate) fn means(gpu: Gpu, x: &Tensor, shape: &[usize], window: Window) -> Tensor {
     // A warp for each of the large ones, unless neighbouring threads read neighbouring channels.
     let large = window.dims.iter().map(Dim::reach).product::<i32>() >= 32;
     let warps = large && order(x, 2) == MemoryFormat::Contiguous;
@@ -175,7 +175,7 @@ pub fn means(gpu: Gpu, x: &Tensor, shape: &[usize], window: Window) -> Tensor {
 
 /// dx of this shape: each number of `dy` divided over its window.
 #[track_caller]
-pub fn means_backward(gpu: Gpu, dy: &Tensor, shape: &[usize], window: Window) -> Tensor {
+pub(crate) fn means_backward(gpu: Gpu, dy: &Tensor, shape: &[usize], window: Window) -> Tensor {
     from_windows(gpu, &MEANS_BACKWARD, 1, dy, shape, window)
 }
 

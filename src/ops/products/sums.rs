@@ -9,7 +9,7 @@ use crate::ops::{gpu, products::matmul::cuda};
 use crate::tensor::Tensor;
 
 /// The sum of a matrix's rows.
-pub fn column_sums(matrix: &Tensor) -> Tensor {
+pub(crate) fn column_sums(matrix: &Tensor) -> Tensor {
     if let Some(gpu) = gpu::of("linear", &[matrix]) {
         let [rows, columns] = [matrix.shape()[0], matrix.shape()[1]];
         return no_grad(|| cuda::channel_sums(gpu, matrix, rows, columns));
@@ -18,7 +18,7 @@ pub fn column_sums(matrix: &Tensor) -> Tensor {
 }
 
 /// The sum of `[batch, C, ..]` over all dimensions but the second, whose size is `out.len()`.
-pub fn sum_channels<T: Float>(x: &[T], batch: usize, out: &mut [T]) {
+pub(crate) fn sum_channels<T: Float>(x: &[T], batch: usize, out: &mut [T]) {
     let channels = out.len();
     let plane = x.len() / (batch * channels).max(1);
     let parts = Parts::new(out);

@@ -64,7 +64,7 @@ impl Tracked {
     /// When another thread's op uses one of the bytes at the same time, and one of the two writes.
     #[inline(always)]
     #[cfg_attr(debug_assertions, track_caller)]
-    pub fn note(&self, how: Use, place: Elements<'_>) {
+    pub(crate) fn note(&self, how: Use, place: Elements<'_>) {
         #[cfg(debug_assertions)]
         match self.number.load(Relaxed) {
             0 => {}

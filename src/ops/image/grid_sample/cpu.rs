@@ -162,7 +162,7 @@ fn group(sizes: Sizes, item: usize) -> (usize, Range<usize>) {
 }
 
 /// y `[N, C, points]` from x `[N, C, volume]` and the grid `[N, points, dimensions]`.
-pub fn forward<T: Float>(sizes: Sizes, axes: &[Axis], x: &[T], grid: &[T], y: &mut [T]) {
+pub(crate) fn forward<T: Float>(sizes: Sizes, axes: &[Axis], x: &[T], grid: &[T], y: &mut [T]) {
     let Sizes { channels, volume, points, .. } = sizes;
     let (parts, dims) = (Parts::new(y), axes.len());
     for_groups(sizes, |items| {
@@ -187,7 +187,7 @@ pub fn forward<T: Float>(sizes: Sizes, axes: &[Axis], x: &[T], grid: &[T], y: &m
 
 /// The gradients that are wanted: that of x `[N, C, volume]` and that of the grid
 /// `[N, points, dimensions]`.
-pub fn gradients<T: Float>(
+pub(crate) fn gradients<T: Float>(
     sizes: Sizes,
     axes: &[Axis],
     (x, grid, dy): (&[T], &[T], &[T]),

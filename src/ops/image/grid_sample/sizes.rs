@@ -1,7 +1,7 @@
 //! The sizes of one call, and of what is done together.
 
 /// Channels that are done together: two registers of f32.
-pub const GROUP: usize = 16;
+pub(crate) const GROUP: usize = 16;
 
 /// The sizes of one call.
 #[derive(Clone, Copy)]

@@ -221,7 +221,7 @@ fn swap_rows(gpu: Gpu, x: &Tensor, pivots: &Tensor, first: usize, backwards: boo
 
 /// The matrices P, `m x m`, of row exchanges in i32, with `A = P L U`.
 #[track_caller]
-pub fn permutation(gpu: Gpu, pivots: &Tensor, m: usize, dtype: Dtype) -> Tensor {
+pub(crate) fn permutation(gpu: Gpu, pivots: &Tensor, m: usize, dtype: Dtype) -> Tensor {
     let shape = &pivots.shape()[..pivots.dim() - 1];
     let count: usize = shape.iter().product();
     let pivots = pivots.detach().to_dtype(Dtype::I32).contiguous();
@@ -242,7 +242,7 @@ pub fn solve(gpu: Gpu, a: &Tensor, b: &Tensor) -> Batch {
 
 /// The inverses; `info` as of [`lu`].
 #[track_caller]
-pub fn inverse(gpu: Gpu, a: &Tensor) -> Batch {
+pub(crate) fn inverse(gpu: Gpu, a: &Tensor) -> Batch {
     let n = a.size(-1);
     let count = a.shape()[..a.dim() - 2].iter().product();
     let one = Tensor::eye(n, (a.dtype(), a.device()));

@@ -51,7 +51,7 @@ impl<T: Scores> Rows<'_, T> {
 }
 
 /// Writes the logarithm of the sum of exponentials and the loss of every row.
-pub fn forward_rows<T: Scores>(rows: &Rows<T>, lse: *mut T::Wide, losses: *mut T::Wide) {
+pub(crate) fn forward_rows<T: Scores>(rows: &Rows<T>, lse: *mut T::Wide, losses: *mut T::Wide) {
     let (lse, losses) = (SharedMut(lse), SharedMut(losses));
     let all_weights = rows.all_weights();
     parallel_for(rows.target.len(), rows.grain(), |part| {
@@ -113,7 +113,12 @@ impl<T: Scores> Kernel for Forward<'_, T> {
 }
 
 /// Writes the gradient of the scores; `g` is one number for all rows, or one per row.
-pub fn backward_rows<T: Scores>(rows: &Rows<T>, lse: &[T::Wide], g: &[T::Wide], out: &mut [T]) {
+pub(crate) fn backward_rows<T: Scores>(
+    rows: &Rows<T>,
+    lse: &[T::Wide],
+    g: &[T::Wide],
+    out: &mut [T],
+) {
     assert!(out.len() == rows.x.len() && lse.len() == rows.target.len());
     assert!(g.len() == 1 || g.len() == rows.target.len());
     let out = SharedMut(out.as_mut_ptr());

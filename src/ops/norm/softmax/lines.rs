@@ -262,7 +262,7 @@ unsafe fn columns_mut<'a, T>(at: *mut T, width: usize) -> (&'a mut [T], &'a mut 
 }
 
 /// Softmax, its logarithm, or the gradient of either, along the middle dimension of `[outer, n, inner]`.
-pub fn run<T: Widen<Wide: Real>, const LOG: bool, const BACKWARD: bool>(
+pub(crate) fn run<T: Widen<Wide: Real>, const LOG: bool, const BACKWARD: bool>(
     a: &[T],
     b: &[T],
     out: SharedMut<T>,

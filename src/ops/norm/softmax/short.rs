@@ -3,9 +3,9 @@
 use crate::cpu::numbers::widen::{Real, Widen};
 
 /// Longest row.
-pub const LONGEST: usize = 24;
+pub(crate) const LONGEST: usize = 24;
 /// Rows of a tile.
-pub const ROWS: usize = 64;
+pub(crate) const ROWS: usize = 64;
 
 /// Element k of each row, for all k.
 pub type Tile<T> = [[T; ROWS]; LONGEST];
@@ -31,7 +31,7 @@ fn scatter<T: Widen>(tile: &Tile<T::Wide>, n: usize, out: &mut [T]) {
 
 /// Softmax of the rows of `x`, or its logarithm.
 #[inline(always)]
-pub fn forward<T: Widen<Wide: Real>, const LOG: bool, const FMA: bool>(
+pub(crate) fn forward<T: Widen<Wide: Real>, const LOG: bool, const FMA: bool>(
     x: &[T],
     n: usize,
     out: &mut [T],

@@ -19,7 +19,7 @@ use crate::cpu::numbers::widen::Real;
 use crate::cpu::threads::parts::Parts;
 
 /// Maxima and, where they are wanted, their places in the plane, for contiguous planes of `sizes`.
-pub fn all_maxima<T: Pooled>(
+pub(crate) fn all_maxima<T: Pooled>(
     x: &[T],
     sizes: [usize; 3],
     windows: &[Steps; 3],

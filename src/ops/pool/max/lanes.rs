@@ -98,7 +98,7 @@ pub trait Lanes: Pairs {
 /// Whether a number is to take the place of the best so far. Of equal numbers the first place counts,
 /// of NaNs the last: the order in which a window is read row by row.
 #[inline(always)]
-pub fn wins<T: Float>(v: T, place: i32, best: T, at: i32) -> bool {
+pub(crate) fn wins<T: Float>(v: T, place: i32, best: T, at: i32) -> bool {
     #[allow(clippy::eq_op, reason = "only NaN differs from itself")]
     let (nan, was_nan) = (v != v, best != best);
     (v > best) | ((v == best) & (place < at)) | (nan & (!was_nan | (place > at)))

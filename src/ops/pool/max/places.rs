@@ -7,7 +7,7 @@ use crate::cpu::threads::parallel_for;
 use crate::cpu::threads::parts::Parts;
 
 /// Adds each number of `g` at its place in its plane of `dx`.
-pub fn scatter<T: Float>(g: &[T], places: &[i32], planes: usize, dx: &mut [T]) {
+pub(crate) fn scatter<T: Float>(g: &[T], places: &[i32], planes: usize, dx: &mut [T]) {
     let (volume, size) = (dx.len() / planes.max(1), g.len() / planes.max(1));
     let parts = Parts::new(dx);
     per_plane(planes, parts.len(), |range| {
@@ -23,7 +23,7 @@ pub fn scatter<T: Float>(g: &[T], places: &[i32], planes: usize, dx: &mut [T]) {
 }
 
 /// The numbers of `x` at places in its planes.
-pub fn pick<T: Float>(x: &[T], places: &[i32], planes: usize, y: &mut [T]) {
+pub(crate) fn pick<T: Float>(x: &[T], places: &[i32], planes: usize, y: &mut [T]) {
     let (volume, size) = (x.len() / planes.max(1), y.len() / planes.max(1));
     let parts = Parts::new(y);
     per_plane(planes, parts.len(), |range| {
@@ -39,6 +39,6 @@ pub fn pick<T: Float>(x: &[T], places: &[i32], planes: usize, y: &mut [T]) {
 }
 
 /// Calls `body` with ranges of planes; all planes together are `work` elements.
-pub fn per_plane(planes: usize, work: usize, body: impl Fn(Range<usize>) + Sync) {
+pub(crate) fn per_plane(planes: usize, work: usize, body: impl Fn(Range<usize>) + Sync) {
     parallel_for(planes, (16 << 10) / (work / planes.max(1)).max(1) + 1, body);
 }

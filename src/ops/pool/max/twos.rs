@@ -53,7 +53,7 @@ impl<T> Row<'_, T> {
 /// # Safety
 /// The processor has the instruction set.
 #[inline(always)]
-pub unsafe fn copy<V: Lanes>(line: &[V::Number], to: &mut [V::Number]) {
+pub(crate) unsafe fn copy<V: Lanes>(line: &[V::Number], to: &mut [V::Number]) {
     assert!(line.len() >= V::LANES && line.len() == to.len());
     for c in (0..line.len()).step_by(V::LANES) {
         // The last register may overlap the one before.

@@ -143,7 +143,7 @@ struct Pass<'a, T> {
 }
 
 /// `x` is `[items, sizes of the maps.., tail]`.
-pub fn run<T: Float>(x: &[T], y: &mut [T], tail: usize, maps: &[&Sparse]) {
+pub(crate) fn run<T: Float>(x: &[T], y: &mut [T], tail: usize, maps: &[&Sparse]) {
     if maps.iter().all(|map| map.is_selection()) {
         return select(x, y, tail, maps);
     }

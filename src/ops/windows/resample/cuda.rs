@@ -5,7 +5,7 @@ use crate::cuda_args;
 use crate::ops::gpu::Gpu;
 use crate::tensor::{Dtype, Tensor};
 
-pub(in crate::ops) static PROGRAM: Program = program!("resample": "resample.cu");
+pub(in crate::ops) static PROGRAM: Program = program!("resample": "quotient.cuh", "resample.cu");
 static RESAMPLE: [Kernel; 2] =
     [Kernel::new(&PROGRAM, "resample_f64"), Kernel::new(&PROGRAM, "resample_f32")];
 
