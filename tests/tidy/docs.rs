@@ -128,7 +128,8 @@ fn paths(
                     || tree.paths().any(|p| p.starts_with(path) && p[path.len()..].starts_with('.'))
             };
             let near = join(file, &path);
-            if !there(&path) && !there(&near) && !(begins_in_src && there(&format!("src/{path}"))) {
+            let in_src = || begins_in_src && there(&format!("src/{path}"));
+            if !(there(&path) || there(&near) || in_src()) {
                 faults.push(Fault::new(file, line, format!("`{path}` does not exist")));
             }
         }

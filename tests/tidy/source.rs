@@ -263,12 +263,12 @@ impl<'a> Parser<'a> {
             }
         }
         let words: Vec<&str> = self.tokens[start + 2..self.at - 1].iter().map(|t| t.text).collect();
-        match &words[..] {
-            ["test"] => true,
-            ["cfg", "(", "test" | "doc" | "doctest", ")"] => true,
-            ["cfg", "(", "all", "(", "test", ..] => true,
-            _ => false,
-        }
+        matches!(
+            &words[..],
+            ["test"]
+                | ["cfg", "(", "test" | "doc" | "doctest", ")"]
+                | ["cfg", "(", "all", "(", "test", ..]
+        )
     }
 
     /// Goes past an item, field or statement, and keeps the name of a module.

@@ -5,6 +5,12 @@
 //!
 //! Knows nothing of tensors: only raw strided buffers, and what a loop is.
 
+#![allow(
+    clippy::len_without_is_empty,
+    clippy::new_without_default,
+    reason = "what the library alone uses has what it needs"
+)]
+
 pub mod arch;
 pub mod attention;
 pub mod convolution;

@@ -107,14 +107,14 @@ fn greedy_generation_is_the_originals() {
     for use_cache in [true, false] {
         let gpt = model(config(), F64);
         let options = GenerateOptions { max_new_tokens: 12, use_cache, ..Default::default() };
-        let got = gpt.generate(&ids(), options.clone());
+        let got = gpt.generate(&ids(), options);
         assert_eq!(got.to_vec::<i64>(), want.concat(), "use_cache {use_cache}");
         // The first sequence ends with its fifth new token, the second goes on without that one.
         let end = want[0][11];
         assert!(!want[0][7..11].contains(&end) && !want[1][7..].contains(&end));
         let options =
             GenerateOptions { eos_token_id: Some(end), pad_token_id: Some(22), ..options };
-        let got = gpt.generate(&ids(), options.clone());
+        let got = gpt.generate(&ids(), options);
         let row: Vec<i64> = got.select(0, 0).to_vec();
         assert_eq!(row[..12], want[0][..12]);
         assert!(row[12..].iter().all(|&t| t == 22), "{row:?}");
@@ -133,7 +133,7 @@ fn sampling_keeps_to_the_likeliest_and_to_the_temperature() {
             let options =
                 GenerateOptions { max_new_tokens: 1, do_sample: true, ..Default::default() };
             let options = GenerateOptions { top_k, temperature, ..options };
-            gpt.generate(&prompt, options.clone()).select(1, -1)
+            gpt.generate(&prompt, options).select(1, -1)
         };
         // One choice is no choice, and so is a temperature near 0.
         let best = logits.argmax_dim(-1, false);
@@ -181,7 +181,7 @@ fn too_long_sequences_are_refused() {
     let error = catch(|| gpt.forward(&long)).unwrap_err().to_string();
     assert!(error.contains("n_positions, 24"), "{error}");
     let options = GenerateOptions { max_new_tokens: 18, ..Default::default() };
-    let error = catch(|| gpt.generate(&ids(), options.clone())).unwrap_err().to_string();
+    let error = catch(|| gpt.generate(&ids(), options)).unwrap_err().to_string();
     assert!(error.contains("max_new_tokens") && error.contains("24"), "{error}");
     let error = catch(|| GPT2Model::new(GPT2Config { n_head: 3, ..config() }).is_training());
     assert!(error.unwrap_err().to_string().contains("3 heads"));
