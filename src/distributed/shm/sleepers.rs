@@ -13,7 +13,7 @@
 use super::atomic::{AtomicU32, Ordering::SeqCst};
 
 /// Counts the flag up, and wakes those who sleep on it.
-pub(crate) fn arrive(flag: &AtomicU32, step: u32, sleepers: &AtomicU32, wake: impl FnOnce()) {
+pub fn arrive(flag: &AtomicU32, step: u32, sleepers: &AtomicU32, wake: impl FnOnce()) {
     flag.fetch_add(step, SeqCst);
     if sleepers.load(SeqCst) != 0 {
         wake();
@@ -22,7 +22,7 @@ pub(crate) fn arrive(flag: &AtomicU32, step: u32, sleepers: &AtomicU32, wake: im
 
 /// Sleeps until `look` finds in the flag what it looks for. `sleep` returns when the flag is not what it is given, when
 /// it was woken, or for no reason; with a result it ends the wait.
-pub(crate) fn sleep_until<T>(
+pub fn sleep_until<T>(
     flag: &AtomicU32,
     sleepers: &AtomicU32,
     look: impl Fn(u32) -> Option<T>,

@@ -303,7 +303,7 @@ fn composed(dy: &Tensor, saved: &Saved) -> [Tensor; 3] {
         // The result is the same in any unit; in that of forward's scale no square leaves the type's range.
         let measured = x * &unit;
         let shifted = &measured - sum(&measured) * of_n;
-        let least = (&unit * options.eps.sqrt()).square();
+        let least = (&unit * options.eps.abs().sqrt()).square() * options.eps.signum();
         let scale = (sum(&(&shifted * &shifted)) * of_n + least).rsqrt();
         (shifted, scale)
     } else {

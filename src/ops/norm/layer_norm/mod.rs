@@ -354,7 +354,7 @@ fn composed(
     let unit = unit.reshape_to(&per_row).to_dtype(x.dtype());
     let measured = x * &unit;
     let shifted = if centered { &measured - mean(&measured) } else { measured };
-    let least = (&unit * eps.sqrt()).square();
+    let least = (&unit * eps.abs().sqrt()).square() * eps.signum();
     let scale = (mean(&(&shifted * &shifted)) + least).rsqrt();
     let xh = &shifted * &scale;
     let scale = scale * unit;
