@@ -1,6 +1,6 @@
 //! How numbers that meet at one place are put together.
 
-/// How [`Tensor::scatter_reduce`] puts elements together.
+/// How [`Tensor::scatter_reduce`](crate::tensor::Tensor::scatter_reduce) puts elements together.
 ///
 /// ```
 /// use torchrs::Tensor;

@@ -1,6 +1,6 @@
 //! Which part of a matrix counts, and on which side it stands.
 
-/// Which equation [`solve_triangular`] solves.
+/// Which equation `solve_triangular` solves.
 ///
 /// ```
 /// use torchrs::{linalg, Tensor};

@@ -39,7 +39,7 @@ pub fn single<T: Float>(numbers: &[T]) -> Option<&[f32]> {
     same.then(|| unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), numbers.len()) })
 }
 
-/// [`single`], to write.
+/// `single`, to write.
 pub fn single_mut<T: Float>(numbers: &mut [T]) -> Option<&mut [f32]> {
     let same = TypeId::of::<T>() == TypeId::of::<f32>();
     // SAFETY: the same type under its other name.

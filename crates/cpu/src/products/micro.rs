@@ -567,7 +567,7 @@ pub fn avx512_tile<V: Vector>() -> Tile<V::Number> {
     Tile { rows: 8, columns, widest, tallest: 14, run: avx512::<V> }
 }
 
-/// `C (+)= A B` for packed B ([`pack`]) and any number of rows and columns, tile after tile.
+/// `C (+)= A B` for packed B (`pack`) and any number of rows and columns, tile after tile.
 ///
 /// # Safety
 /// A has m rows and k columns with the given distances; `b` holds `n` columns packed for `tile` with

@@ -1,6 +1,6 @@
 //! How images are read: between points, outside, and what the corners are.
 
-/// How [`Tensor::grid_sample`] finds numbers between those that it has.
+/// How [`Tensor::grid_sample`](crate::tensor::Tensor::grid_sample) finds numbers between those that it has.
 ///
 /// ```
 /// use torchrs::Tensor;
@@ -24,7 +24,7 @@ pub enum GridSampleMode {
     Bicubic,
 }
 
-/// What [`Tensor::grid_sample`] reads outside.
+/// What [`Tensor::grid_sample`](crate::tensor::Tensor::grid_sample) reads outside.
 ///
 /// ```
 /// use torchrs::Tensor;
@@ -49,7 +49,7 @@ pub enum GridSamplePadding {
     Reflection,
 }
 
-/// Options of [`Tensor::grid_sample`].
+/// Options of [`Tensor::grid_sample`](crate::tensor::Tensor::grid_sample).
 ///
 /// ```
 /// use torchrs::Tensor;

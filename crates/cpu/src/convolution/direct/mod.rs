@@ -1,4 +1,4 @@
-//! The products of a convolution over [`Field`]s: grid points times filter ([`Correlation`]: forward,
+//! The products of a convolution over `Field`s: grid points times filter ([`Correlation`]: forward,
 //! and the data gradient), and grid points times gradient ([`FilterSums`]: the weight
 //! gradient). Both are matrix products with register tiles whose one operand is gathered block by
 //! block into the cache ("im2col" that never exists as a whole).
