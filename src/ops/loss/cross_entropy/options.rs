@@ -9,7 +9,7 @@ use crate::tensor::Tensor;
 /// use torchrs::ops::{NLLLossOptions, Reduction};
 /// let x = Tensor::from([[-1f64, -2.], [-3., -4.]]);
 /// let loss = |reduction| {
-///     x.nll_loss_with(&Tensor::from([1i64, 0]), &NLLLossOptions { reduction, ..Default::default() })
+///     x.nll_loss_with(&Tensor::from([1i64, 0]), NLLLossOptions { reduction, ..Default::default() })
 /// };
 /// assert_eq!(loss(Reduction::None).to_vec::<f64>(), [2.0, 3.0]);
 /// assert_eq!((loss(Reduction::Mean).item(), loss(Reduction::Sum).item()), (2.5, 5.0));
@@ -33,7 +33,7 @@ pub enum Reduction {
 /// use torchrs::ops::CrossEntropyOptions;
 /// let x = Tensor::from([[0f64, 0.], [0., 9.]]);
 /// let options = CrossEntropyOptions { ignore_index: 1, label_smoothing: 0.5, ..Default::default() };
-/// assert!((x.cross_entropy_with(&Tensor::from([0i64, 1]), &options).item() - 2f64.ln()).abs() < 1e-6);
+/// assert!((x.cross_entropy_with(&Tensor::from([0i64, 1]), options).item() - 2f64.ln()).abs() < 1e-6);
 /// ```
 #[derive(Clone, Debug)]
 pub struct CrossEntropyOptions {
