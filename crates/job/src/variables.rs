@@ -26,7 +26,7 @@ const KNOWN: [(&str, By, &str); 27] = [
     (
         "TORCHRS_CHECK_KERNELS",
         By::Developer,
-        "1, or a part of names: `tests/kernels_compile.rs` compiles these kernels with NVIDIA's compiler",
+        "1, or a part of names: `tests/cuda/kernels_compile.rs` compiles these kernels with NVIDIA's compiler",
     ),
     ("TORCHRS_CHILD", By::Parent, "the function that this child runs, and where its arguments are"),
     ("TORCHRS_CUBLASLT", By::User, "0: do not use cuBLASLt, also where it is found"),
@@ -44,7 +44,7 @@ const KNOWN: [(&str, By, &str); 27] = [
     (
         "TORCHRS_CUDNN_PROPERTIES",
         By::Developer,
-        "a file with a GPU's properties, for `scripts/check-cudnn`",
+        "a file with a GPU's properties, for `tools/checks/check-cudnn`",
     ),
     (
         "TORCHRS_DETECT_ANOMALY",
