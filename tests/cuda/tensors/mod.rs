@@ -22,6 +22,7 @@ mod moves;
 mod near;
 mod norms;
 mod optim;
+mod own_kernels;
 mod packed;
 mod pooling;
 mod processes;
