@@ -21,4 +21,7 @@ pub mod linalg;
 pub mod numbers;
 pub mod products;
 pub mod recurrent;
+mod small_pieces;
 pub mod threads;
+
+pub use small_pieces::take_small_pieces;

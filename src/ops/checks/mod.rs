@@ -14,6 +14,17 @@ use crate::autograd::{
 use crate::ops::checks::samples::{OpSample, Order};
 use crate::tensor::{Dtype, Tensor};
 
+/// Before `main`, so that all unit tests see the same ways.
+// SAFETY: the section holds functions that the C library calls before `main`; this one stores a flag.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static SMALL_PIECES: extern "C" fn() = {
+    extern "C" fn set() {
+        crate::cpu::take_small_pieces();
+    }
+    set
+};
+
 /// Elements of an input whose derivative is checked: all of a small one, some of a large one.
 const CHECKED: usize = 24;
 /// Step of the central differences; their error is about its square and 1e-16 over it.

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::Sizes;
 use crate::convolution::field::Field;
+use crate::small_pieces::least;
 
 /// The taps through which some points see the source: from the first depth tap of a volume (else there is one) to
 /// before the second, and of the filter's rows. Small, since each panel has one.
@@ -63,9 +64,9 @@ pub(super) struct Piece {
 }
 
 /// Steps that rows of the grid miss on the average for which it is worth asking each which they are.
-const STEPS: usize = if cfg!(test) { 1 } else { 8 };
+const STEPS: usize = 8;
 /// Points that miss a step on the average for which it is worth bringing a filter's numbers into another order.
-const POINTS: usize = if cfg!(test) { 1 } else { 32 };
+const POINTS: usize = 32;
 
 impl Steps {
     /// Steps through the source channels of these sizes, whose blocks have at most `together` steps if that can be,
@@ -75,7 +76,8 @@ impl Steps {
         let (depths, lines, all) = (field.depths, field.lines, field.taps.len());
         let missed: usize = field.sees.iter().map(|seen| lines - seen.len()).sum();
         let (steps, points) = (channels * all * missed / lines, width * images * missed / lines);
-        if depths == 1 && (steps < STEPS * field.sees.len() || points < POINTS) {
+        let few = steps < least(STEPS, 1) * field.sees.len() || points < least(POINTS, 1);
+        if depths == 1 && few {
             return Steps::plain(channels * all, deepest);
         }
         let blocks = channels.div_ceil((together / all).max(1));

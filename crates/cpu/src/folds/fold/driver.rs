@@ -3,6 +3,7 @@
 use super::kernel::{Job, Order, Tree, columns, rows};
 use super::operation::{Fold, Shared, SharedMut};
 use crate::arch::vectorize::{Kernel, vectorize};
+use crate::small_pieces::least;
 use crate::threads::{GRAIN, parallel_for};
 use torchrs_loops::fold::Plan;
 
@@ -11,7 +12,7 @@ const FEW_OUTPUTS: usize = 64;
 /// Elements per part.
 const PART: usize = 32 << 10;
 /// Shortest row of an output that is folded where it lies among other outputs'.
-const ROW: usize = if cfg!(test) { 8 } else { 512 };
+const ROW: usize = 512;
 /// Columns narrower than this waste the vector registers: several rows are then taken as one.
 const NARROW: usize = 64;
 /// Columns of the several rows of a large tensor: pages, which processors foresee better than shorter pieces in turns
@@ -42,7 +43,7 @@ pub unsafe fn fold<F: Fold>(f: &F, plan: &Plan, input: *const F::In, out: *mut F
     };
     let images = plan.of_images().filter(|images| {
         let (inner, stride) = images.folded().0;
-        stride == 1 && inner >= ROW
+        stride == 1 && inner >= least(ROW, 8)
     });
     // SAFETY: the caller's word; parts lie inside the plan.
     unsafe {
