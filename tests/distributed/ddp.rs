@@ -4,42 +4,12 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-use torchrs::distributed::{self, DDPOptions, DistributedDataParallel, ProcessGroup, ReduceOp};
+use torchrs::distributed::{DDPOptions, DistributedDataParallel, ReduceOp};
 use torchrs::nn::{self, Forward, Module, functional as F};
 use torchrs::optim::{AdamW, AdamWOptions, Optimizer};
 use torchrs::{Dtype, Tensor, catch, multiprocessing};
 
-/// A job's place to meet: each test has its own.
-#[derive(Clone, Serialize, Deserialize)]
-struct Job {
-    world: usize,
-    port: u32,
-    out: PathBuf,
-}
-
-impl Job {
-    fn new(world: usize, out: PathBuf) -> Self {
-        Job { world, port: super::free_port(), out }
-    }
-
-    /// In the child: joins as `rank`.
-    fn join(&self, rank: usize) -> ProcessGroup {
-        let vars = [
-            ("RANK", rank.to_string()),
-            ("LOCAL_RANK", rank.to_string()),
-            ("WORLD_SIZE", self.world.to_string()),
-            ("LOCAL_WORLD_SIZE", self.world.to_string()),
-            ("MASTER_ADDR", "127.0.0.1".into()),
-            ("MASTER_PORT", self.port.to_string()),
-        ];
-        for (name, value) in vars {
-            // SAFETY: the child has just started; no other thread reads the environment.
-            unsafe { std::env::set_var(name, value) };
-        }
-        distributed::init_process_group(Default::default()).expect("all ranks join")
-    }
-}
+use super::job::Job;
 
 #[derive(Module)]
 struct Net {

@@ -3,41 +3,11 @@
 
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
-use torchrs::distributed::{self, ProcessGroup, ReduceOp};
+use torchrs::distributed::ReduceOp;
 use torchrs::nn::{BatchNorm1d, BatchNorm2d, Forward, Module, Sequential, SyncBatchNorm};
 use torchrs::{Dtype, Tensor, autograd, catch, multiprocessing};
 
-/// A job's place to meet: each test has its own.
-#[derive(Clone, Serialize, Deserialize)]
-struct Job {
-    world: usize,
-    port: u32,
-    out: PathBuf,
-}
-
-impl Job {
-    fn new(world: usize, out: PathBuf) -> Self {
-        Job { world, port: super::free_port(), out }
-    }
-
-    fn join(&self, rank: usize) -> ProcessGroup {
-        let (world, port) = (self.world.to_string(), self.port.to_string());
-        let rank = rank.to_string();
-        for (name, value) in [
-            ("RANK", &rank),
-            ("LOCAL_RANK", &rank),
-            ("WORLD_SIZE", &world),
-            ("LOCAL_WORLD_SIZE", &world),
-            ("MASTER_ADDR", &"127.0.0.1".to_owned()),
-            ("MASTER_PORT", &port),
-        ] {
-            // SAFETY: the child has just started; no other thread reads the environment.
-            unsafe { std::env::set_var(name, value) };
-        }
-        distributed::init_process_group(Default::default()).expect("all ranks join")
-    }
-}
+use super::job::Job;
 
 fn close(got: &Tensor, want: &Tensor, tolerance: f64, what: &str) {
     assert_eq!(got.shape(), want.shape(), "{what}");
