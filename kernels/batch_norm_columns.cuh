@@ -1,7 +1,8 @@
 // The folds of batch normalisation where channels are last: a thread has WIDTH neighbouring channels, which it reads
 // with one instruction per row, and several rows under way.
 
-// What squares are added in: double, but of halves, whose columns are twice as many, what is computed in.
+// What squares are added in: double, but of halves, whose columns are twice as many, what is computed in. Where that
+// is out of range, `in_range` adds them anew.
 template <int SIZE> struct ColumnSums { typedef double type; };
 template <> struct ColumnSums<2> { typedef C type; };
 
@@ -40,6 +41,22 @@ struct StatisticsColumns {
     __device__ __forceinline__ MomentSums fold(int k) const {
         return {(double)mean[k], (double)squares[k], (double)count};
     }
+    // The moments of the numbers at `at`, `step` apart, with squares in double where `found` has lost them: they were
+    // too large, or so small that only an eps of nothing shows it.
+    static __device__ __forceinline__ MomentSums in_range(
+        const BatchNorm& task, const MomentSums& found, i64 at, i64 count, i64 step
+    ) {
+        if (sizeof(Wide) == sizeof(double)) return found;
+        bool lost = !(found.squares <= 1e37) || (found.squares < 1e-30 && task.eps < 1e-30);
+        if (!lost) return found;
+        MomentSums all = Momentary<C>().zero();
+#pragma unroll 1
+        for (; count > 0; --count, at += step) {
+            C v = Convert<C>::from(task.x[at]);
+            Momentary<C>::take(all, &v, 1);
+        }
+        return all;
+    }
 };
 
 // Sums over a thread's channels.
@@ -75,6 +92,9 @@ struct SumsColumns {
         }
     }
     __device__ __forceinline__ Pair<C> fold(int k) const { return {products[k], plain[k]}; }
+    static __device__ __forceinline__ Pair<C> in_range(const BatchNorm&, const Pair<C>& found, i64, i64, i64) {
+        return found;
+    }
 };
 
 template <class Op> struct ColumnsOf;
@@ -103,6 +123,13 @@ __device__ __forceinline__ void fold_wide_columns(const FoldPlan& plan, const Op
         __syncthreads();
 #pragma unroll
         for (int k = 0; k < WIDTH; ++k) tile[k][place] = own.fold(k);
+        if (pack < packs) {
+            i64 row = first + threadIdx.y, rows = count_from(row, end, lanes);
+#pragma unroll 1
+            for (int k = 0; k < WIDTH; ++k) {
+                tile[k][place] = Columns::in_range(op, tile[k][place], row * channels + c + k, rows, lanes * channels);
+            }
+        }
         for (int by = lanes / 2; by > 0; by /= 2) {
             __syncthreads();
             if (threadIdx.y < by) {

@@ -123,4 +123,24 @@ simulated! {
             with_gradients(&leaves, |l| l[0].instance_norm(None, None, None, None, true, 0.1, 1e-5))
         });
     }
+
+    fn batch_norm_where_squares_leave_the_range_of_floats() {
+        // Channels last in packs of eight; not packed; planes.
+        let layouts = [(&[6, 16, 5, 3], MemoryFormat::ChannelsLast), (&[6, 9, 5, 3], MemoryFormat::ChannelsLast),
+            (&[6, 16, 5, 3], MemoryFormat::Contiguous)];
+        for (shape, order) in layouts {
+            for (dtype, tolerance) in [(Dtype::F32, 1e-5), (Dtype::BF16, 2e-2)] {
+                // One channel is ordinary, its neighbours are huge or tiny.
+                let scales: Vec<f64> = (0..shape[1]).map(|c| [1e19, 3e30, 1.0, 1e-22][c % 4]).collect();
+                let scales = Tensor::from(scales).reshape([1, shape[1] as i64, 1, 1]);
+                let x = (numbers(shape, Dtype::F64) * scales).to_dtype(dtype).contiguous_in(order);
+                let norm = |x: &Tensor| x.batch_norm(None, None, None, None, true, 0.1, 1e-60);
+                let right = norm(&x.to_dtype(Dtype::F64));
+                let found = norm(&x.to_device(torchrs::Device::Cuda(0))).to_device(torchrs::Device::Cpu);
+                let error = (found.to_dtype(Dtype::F64) - right).abs().max().item();
+                // NaN is wrong, too.
+                assert!(error <= tolerance, "{shape:?} {order:?} {dtype}: off by {error:e}");
+            }
+        }
+    }
 }
