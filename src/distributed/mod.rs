@@ -91,6 +91,8 @@ use crate::tensor::Dtype;
 #[cfg(test)]
 mod functional_tests;
 #[cfg(test)]
+mod in_flight_tests;
+#[cfg(test)]
 mod peer_tests;
 #[cfg(test)]
 mod point_to_point_tests;

@@ -1,5 +1,7 @@
 //! The memory of a collective on tensors: what it reads, where its result goes, and what keeps both alive.
 
+use std::panic::Location;
+
 use smallvec::SmallVec;
 
 use super::collective::{Collective, Kind, RawBuffer, ReduceOp, Signature};
@@ -7,6 +9,7 @@ use super::origin::Origin;
 use crate::autograd::{is_grad_enabled, no_grad};
 use crate::cuda::Stream;
 use crate::error::{Error, Result};
+use crate::storage::race::{InFlight, Use};
 use crate::tensor::Tensor;
 
 /// A collective on tensors, checked and ready to run.
@@ -15,6 +18,8 @@ pub(super) struct Prepared {
     /// Keeps the input's memory alive.
     input: Option<Tensor>,
     output: Option<Output>,
+    /// Where the program calls it.
+    at: &'static Location<'static>,
 }
 
 /// Where a result goes.
@@ -122,11 +127,29 @@ impl Prepared {
         let signature = Signature { kind, op, root, dtype, on_gpu, shape, origin };
         let recv = output.as_ref().map(Output::raw);
         let send = input.as_ref().map(raw).or(recv.filter(|_| kind == Kind::AllReduce));
-        Prepared { collective: Collective { signature, send, recv, gpu }, input, output }
+        let at = Location::caller();
+        Prepared { collective: Collective { signature, send, recv, gpu }, input, output, at }
     }
 
     pub(super) fn finish(&self) {
         self.output.iter().for_each(Output::finish);
+    }
+
+    /// What a collective in the background uses from now on until it is dropped.
+    pub(super) fn in_flight(&self) -> InFlight {
+        let name = match (self.collective.signature.kind, &self.input) {
+            (Kind::Send, Some(_)) => "isend",
+            (Kind::Send, None) => "irecv",
+            (kind, _) => kind.name(),
+        };
+        let mut all = InFlight::begin(name, self.at);
+        if let Some(input) = &self.input {
+            input.note_in_flight(&mut all, Use::Read);
+        }
+        if let Some(output) = &self.output {
+            output.target.note_in_flight(&mut all, Use::Write);
+        }
+        all
     }
 
     /// [`finish`](Self::finish) on the communication thread, with the stream of collectives as the

@@ -86,7 +86,11 @@ impl ProcessGroup {
         let Message { direction, prepared } = message;
         let (own, collective) = (direction.clone(), prepared.collective.clone());
         let backend = move |deadline: &_| own.backend(deadline);
-        let then = move || prepared.finish_in_background();
+        let in_flight = prepared.in_flight();
+        let then = move || {
+            drop(in_flight);
+            prepared.finish_in_background();
+        };
         self.start_in(&direction.queue, None, name, collective, backend, then)
     }
 

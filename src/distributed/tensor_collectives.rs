@@ -78,7 +78,7 @@ impl ProcessGroup {
     #[track_caller]
     pub(crate) fn all_reduce_bucket_async(&self, bucket: &Tensor, op: ReduceOp) -> Result<Work> {
         let prepared = self.prepare_all_reduce(bucket, op)?;
-        self.start(BUCKET, prepared.collective.clone(), move || prepared.finish_in_background())
+        self.start_prepared(BUCKET, prepared)
     }
 
     #[track_caller]
@@ -552,7 +552,16 @@ impl ProcessGroup {
 
     fn background(&self, prepared: Prepared) -> Result<Work> {
         let name = prepared.collective.signature.kind.name();
-        self.start(name, prepared.collective.clone(), move || prepared.finish_in_background())
+        self.start_prepared(name, prepared)
+    }
+
+    /// Starts it on the communication thread, in a profile by `name`.
+    fn start_prepared(&self, name: &'static str, prepared: Prepared) -> Result<Work> {
+        let in_flight = prepared.in_flight();
+        self.start(name, prepared.collective.clone(), move || {
+            drop(in_flight);
+            prepared.finish_in_background();
+        })
     }
 
     /// Whether this rank is the root; an error when there is no such root.

@@ -11,7 +11,7 @@ use crate::error::Result;
 
 /// A collective that was started and may still be under way (`torch.distributed.Work`).
 ///
-/// Its tensors must be left alone until it has completed. Dropping it without waiting is allowed:
+/// Its tensors must be left alone until it has completed; debug builds panic where an op uses them. Dropping it without waiting is allowed:
 /// the collective goes on, and what it returns is lost, though a failure that aborts the group is
 /// seen by the group's next call.
 ///

@@ -343,6 +343,16 @@ impl Storage {
         self.0.tracked.note(how, place);
     }
 
+    /// Notes, in debug builds, that something in the background uses these elements.
+    pub(crate) fn note_in_flight(
+        &self,
+        by: &mut race::InFlight,
+        how: race::Use,
+        place: race::Elements<'_>,
+    ) {
+        self.0.tracked.note_in_flight(by, how, place);
+    }
+
     /// Counts an in-place change.
     ///
     /// ```

@@ -31,7 +31,7 @@ use crate::autograd::{AutogradMeta, is_inference_mode_enabled};
 use crate::counted::{Counted, counted};
 use crate::error::{Error, throw};
 use crate::storage::Storage;
-use crate::storage::race::{Elements, Use};
+use crate::storage::race::{Elements, InFlight, Use};
 use data::DtypeCell;
 
 pub use crate::storage::Device;
@@ -57,7 +57,8 @@ pub use scalar::{Operand, Scalar};
 /// bytes. Views with no byte in common may be changed at once.
 ///
 /// Builds with debug assertions look for such races. An op that meets another thread's op on the same
-/// bytes panics, and the message names both calls. Release builds do not look, and pay nothing.
+/// bytes panics, and the message names both calls. A collective or message in the background counts as
+/// such an op until it has completed. Release builds do not look, and pay nothing.
 /// Not looked at: memory shared between processes (after `share_memory`, where a race may be
 /// intended, as in Hogwild training), memory of GPUs, and addresses and slices taken by unsafe calls.
 ///
@@ -413,6 +414,14 @@ impl Tensor {
             let size = self.dtype().size();
             self.storage().note(how, Elements { offset: *offset, size, shape, strides });
         }
+    }
+
+    /// Notes, in debug builds, that something in the background uses the elements.
+    pub(crate) fn note_in_flight(&self, by: &mut InFlight, how: Use) {
+        let Layout { shape, strides, offset } = self.layout();
+        let size = self.dtype().size();
+        let place = Elements { offset: *offset, size, shape, strides };
+        self.storage().note_in_flight(by, how, place);
     }
 
     /// How often this tensor's storage was changed in place.

@@ -6,6 +6,9 @@
 //! about the same bytes, one of the two a write, panics and names both ops. Nothing waits for
 //! anything, so a race is found when the two ops overlap in time.
 //!
+//! What runs in the background, such as a collective, uses its tensors from its start to its end: [`InFlight`]
+//! has its notes, which meet those of every thread.
+//!
 //! Left out, because only their users know when they are in use: memory shared between processes
 //! (where races may be intended), memory of GPUs (ordered by streams), and addresses that are taken
 //! outside an op.
@@ -99,5 +102,59 @@ impl Scope {
 impl Drop for Scope {
     fn drop(&mut self) {
         notes::leave();
+    }
+}
+
+/// The time in which something in the background uses tensors: until it is dropped, on any thread.
+#[must_use]
+pub(crate) struct InFlight {
+    #[cfg(debug_assertions)]
+    number: u64,
+    #[cfg(debug_assertions)]
+    call: notes::Call,
+    #[cfg(debug_assertions)]
+    noted: smallvec::SmallVec<[u64; 2]>,
+}
+
+impl InFlight {
+    /// Begins the use by the call of that name, at that place.
+    pub fn begin(name: &'static str, at: &'static std::panic::Location<'static>) -> Self {
+        #[cfg(debug_assertions)]
+        {
+            static NEXT: AtomicU64 = AtomicU64::new(0);
+            let call = notes::Call { name, at };
+            InFlight { number: NEXT.fetch_add(1, Relaxed), call, noted: Default::default() }
+        }
+        #[cfg(not(debug_assertions))]
+        {
+            let _ = (name, at);
+            InFlight {}
+        }
+    }
+}
+
+impl Tracked {
+    /// Notes a use that lasts as long as `by`.
+    ///
+    /// # Panics
+    /// When an op of another thread uses one of the bytes at the same time, and one of the two writes.
+    pub(crate) fn note_in_flight(&self, by: &mut InFlight, how: Use, place: Elements<'_>) {
+        #[cfg(debug_assertions)]
+        match self.number.load(Relaxed) {
+            0 => {}
+            number => {
+                by.noted.push(number);
+                notes::note_in_flight(number, by.number, by.call, how, place);
+            }
+        }
+        #[cfg(not(debug_assertions))]
+        let _ = (by, how, place);
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        notes::land(self.number, &self.noted);
     }
 }

@@ -13,11 +13,29 @@ use super::{Elements, Use};
 /// Pieces of memory beyond which a strided tensor counts as all bytes between its first and last.
 const MOST_PIECES: usize = 1 << 16;
 
-/// An op that runs on a thread.
+/// An op that runs on a thread, or what was started in the background.
 #[derive(Clone, Copy)]
-struct Call {
-    name: &'static str,
-    at: &'static Location<'static>,
+pub(super) struct Call {
+    pub name: &'static str,
+    pub at: &'static Location<'static>,
+}
+
+/// Whose note it is.
+enum Owner {
+    /// An op on this thread, of which so many scopes were open.
+    Thread { thread: Thread, depth: usize },
+    /// Something in the background, by its number.
+    Background(u64),
+}
+
+impl Owner {
+    fn is_thread(&self, id: ThreadId) -> bool {
+        matches!(self, Owner::Thread { thread, .. } if thread.id() == id)
+    }
+
+    fn is_scope(&self, id: ThreadId, at: usize) -> bool {
+        matches!(self, Owner::Thread { thread, depth } if *depth == at && thread.id() == id)
+    }
 }
 
 struct Open {
@@ -29,9 +47,7 @@ struct Open {
 /// A use of a storage's bytes.
 struct Note {
     storage: u64,
-    thread: Thread,
-    /// How many scopes were open on the thread.
-    depth: usize,
+    owner: Owner,
     /// The outermost op on the thread, which is the one that the program called.
     call: Call,
     how: Use,
@@ -74,7 +90,7 @@ pub(super) fn leave() {
     }
     let me = thread::current().id();
     for storage in noted {
-        let mine = |n: &Note| n.storage == storage && n.depth == depth && n.thread.id() == me;
+        let mine = |n: &Note| n.storage == storage && n.owner.is_scope(me, depth);
         shard(storage).lock().retain(|n| !mine(n));
     }
 }
@@ -91,14 +107,15 @@ pub(super) fn note(storage: u64, how: Use, place: Elements<'_>) {
         let mut notes = shard(storage).lock();
         let mut known = false;
         for n in notes.iter().filter(|n| n.storage == storage) {
-            if n.thread.id() == me {
-                known |= n.depth == depth && n.how == how && n.place == place;
-            } else if (n.how == Use::Write || how == Use::Write) && n.place.meets(&place) {
+            if n.owner.is_thread(me) {
+                known |= n.owner.is_scope(me, depth) && n.how == how && n.place == place;
+            } else if n.disagrees(how, &place) {
                 return Some(report(n, how, call));
             }
         }
         if !known {
-            notes.push(Note { storage, thread, depth, call, how, place });
+            let owner = Owner::Thread { thread, depth };
+            notes.push(Note { storage, owner, call, how, place });
             let noted = &mut all.last_mut()?.noted;
             if !noted.contains(&storage) {
                 noted.push(storage);
@@ -109,6 +126,40 @@ pub(super) fn note(storage: u64, how: Use, place: Elements<'_>) {
     // Out of the locks, because the scopes that unwind take them.
     if let Ok(Some(message)) = found {
         panic!("{message}");
+    }
+}
+
+/// Notes what a call in the background uses until [`land`].
+pub(super) fn note_in_flight(storage: u64, number: u64, call: Call, how: Use, place: Elements<'_>) {
+    let Some(place) = Place::of(place) else { return };
+    let me = thread::current().id();
+    let mut notes = shard(storage).lock();
+    // Calls in the background have an order of their own.
+    let others = notes.iter().filter(|n| {
+        n.storage == storage && matches!(n.owner, Owner::Thread { .. }) && !n.owner.is_thread(me)
+    });
+    let found = others.filter(|n| n.disagrees(how, &place)).map(|n| report(n, how, call)).next();
+    if found.is_none() {
+        notes.push(Note { storage, owner: Owner::Background(number), call, how, place });
+    }
+    drop(notes);
+    if let Some(message) = found {
+        panic!("{message}");
+    }
+}
+
+/// The call in the background is over.
+pub(super) fn land(number: u64, noted: &[u64]) {
+    for &storage in noted {
+        let mine = |n: &Note| matches!(n.owner, Owner::Background(one) if one == number);
+        shard(storage).lock().retain(|n| !mine(n));
+    }
+}
+
+impl Note {
+    /// Whether the other use must not happen at the same time.
+    fn disagrees(&self, how: Use, place: &Place) -> bool {
+        (self.how == Use::Write || how == Use::Write) && self.place.meets(place)
     }
 }
 
@@ -123,6 +174,18 @@ fn report(other: &Note, how: Use, call: Call) -> String {
         None => format!("{id:?}"),
     };
     let me = thread::current();
+    let Owner::Thread { thread, .. } = &other.owner else {
+        return format!(
+            "data race: `{}` at {} {} memory that `{}`, started at {}, still {}. Call `wait()` on what it \
+             returned first, or use a copy",
+            call.name,
+            call.at,
+            does(how),
+            other.call.name,
+            other.call.at,
+            does(other.how),
+        );
+    };
     format!(
         "data race: `{}` at {} ({}) {} memory that `{}` at {} ({}) {} at the same time. Change a tensor \
          in place only while no other thread uses it: put a lock around both, or let each thread have \
@@ -133,7 +196,7 @@ fn report(other: &Note, how: Use, call: Call) -> String {
         does(how),
         other.call.name,
         other.call.at,
-        name(&other.thread, other.thread.id()),
+        name(thread, thread.id()),
         does(other.how),
     )
 }
@@ -274,7 +337,7 @@ mod tests {
         assert_eq!(second(Use::Write, Use::Write, elements(8, &[8], &[1])), Ok(()));
         // The scope above is over: nothing of it is left.
         let all = NOTES.iter().map(|shard| {
-            shard.lock().iter().filter(|n| n.thread.id() == thread::current().id()).count()
+            shard.lock().iter().filter(|n| n.owner.is_thread(thread::current().id())).count()
         });
         assert_eq!(all.sum::<usize>(), 0);
     }
