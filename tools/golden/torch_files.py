@@ -8,6 +8,7 @@ import collections
 import functools
 import pathlib
 import pickle
+import shutil
 import sys
 import zipfile
 
@@ -121,6 +122,30 @@ marked = {
 }
 torch.save(marked, out / "marked.pt")
 torch.save(marked, out / "marked_legacy.pt", _use_new_zipfile_serialization=False)
+
+
+def as_if_big_endian(name, values):
+    """Turns a file with these tensors into one of a machine whose numbers have their highest byte first."""
+    with zipfile.ZipFile(out / name) as file:
+        entries = {entry: file.read(entry) for entry in file.namelist()}
+    stem = next(iter(entries)).split("/")[0]
+    entries[f"{stem}/byteorder"] = b"big"
+    for place, tensor in enumerate(values.values()):
+        size = tensor.element_size() // (2 if tensor.is_complex() else 1)
+        numbers = np.frombuffer(entries[f"{stem}/data/{place}"], f"V{size}")
+        entries[f"{stem}/data/{place}"] = b"".join(number.tobytes()[::-1] for number in numbers)
+    with zipfile.ZipFile(out / name, "w") as file:
+        for entry, content in entries.items():
+            file.writestr(entry, content)
+
+
+signed = ["float64", "float32", "bfloat16", "int64", "int16"]
+ordered = {d: torch.tensor([-2, 1, 300]).to(getattr(torch, d)) for d in signed}
+ordered["complex64"] = torch.tensor([1 + 2j, -3j])
+torch.save(ordered, out / "big_endian.pt")
+as_if_big_endian("big_endian.pt", ordered)
+shutil.copy(out / "unsigned.pt", out / "big_endian_unsigned.pt")
+as_if_big_endian("big_endian_unsigned.pt", {"x": torch.ones(2, dtype=torch.uint16)})
 
 
 # Objects of NumPy and of other classes beside tensors.

@@ -126,6 +126,30 @@ fn files_of_pytorch_are_read() {
 }
 
 #[test]
+fn files_of_big_endian_machines_are_read_or_refused() {
+    let file = load_pt(fixture("big_endian.pt")).unwrap();
+    for name in ["float64", "float32", "bfloat16", "int64", "int16"] {
+        let read = tensor(&file, name).to_dtype(Dtype::F64);
+        assert_eq!(read.to_vec::<f64>(), [-2.0, 1.0, 300.0], "{name}");
+    }
+    let complex = tensor(&file, "complex64").view_as_real().to_vec::<f32>();
+    assert_eq!(complex, [1.0, 2.0, 0.0, -3.0]);
+    // Of what is kept as bytes nobody knows where a number begins.
+    refused(load_pt(fixture("big_endian_unsigned.pt")), "big-endian");
+
+    let mut legacy = std::fs::read(fixture("legacy.pt")).unwrap();
+    let key = b"little_endian";
+    let at = legacy.windows(key.len()).position(|w| w == key).expect("the machine's facts");
+    let [yes, no] = [0x88, 0x89];
+    let value = at + key.len() + legacy[at + key.len()..].iter().position(|b| *b == yes).unwrap();
+    legacy[value] = no;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.pt");
+    std::fs::write(&path, legacy).unwrap();
+    refused(load_pt(&path), "big-endian");
+}
+
+#[test]
 fn complex_numbers_are_read() {
     let parts = |t: &Tensor| t.view_as_real().to_vec::<f64>();
     let file = load_pt(fixture("complex.pt")).unwrap();
