@@ -159,6 +159,7 @@ fn run(table: &ops::Table, case: &Case) -> Outcome {
             "out of range",
             "Class values",
             "between 0 and 1",
+            "Number of elements of source",
             "[0, 1]",
             "p_in",
         ]
