@@ -160,6 +160,7 @@ fn run(table: &ops::Table, case: &Case) -> Outcome {
             "Class values",
             "between 0 and 1",
             "Number of elements of source",
+            "offsets[0]",
             "[0, 1]",
             "p_in",
         ]
