@@ -182,14 +182,6 @@ impl AdaptiveLogSoftmaxWithLoss {
     }
 
     /// The most probable class of each sample, `[N]`.
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::{AdaptiveLogSoftmaxWithLoss, init}};
-    /// let softmax = AdaptiveLogSoftmaxWithLoss::new(4, 9, &[3], Default::default());
-    /// init::eye_(&softmax.head.weight);
-    /// let x = Tensor::from([[0f32, 9., 0., 0.], [0., 0., 9., 0.]]);
-    /// assert_eq!(softmax.predict(&x).to_vec::<i64>(), [1, 2]);
-    /// ```
     #[track_caller]
     pub fn predict(&self, input: &Tensor) -> Tensor {
         self.log_prob(input).argmax_dim(1, false)

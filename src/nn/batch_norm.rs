@@ -50,13 +50,6 @@ macro_rules! batch_norm {
         impl $name {
             /// With another weight of a batch in the running statistics; `None`: their plain mean
             /// over all batches.
-            ///
-            /// ```
-            #[doc = concat!("use torchrs::nn::{Module, ", stringify!($name), "};")]
-            #[doc = concat!("let norm = ", stringify!($name), "::new(2).momentum(0.5);")]
-            /// assert!(norm.repr().contains("momentum=0.5"));
-            /// assert!(norm.momentum(None).repr().contains("momentum=None"));
-            /// ```
             #[must_use]
             pub fn momentum(mut self, momentum: impl Into<Option<f64>>) -> Self {
                 self.momentum = momentum.into();

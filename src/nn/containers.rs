@@ -22,22 +22,11 @@ pub struct Sequential {
 
 impl Sequential {
     /// An empty one, which gives back its input.
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::{Forward, Sequential}};
-    /// assert_eq!(Sequential::new().forward(&Tensor::from([3f32])).item(), 3.0);
-    /// ```
     pub fn new() -> Self {
         Self::default()
     }
 
     /// With `module` behind the others, named by its position.
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::{Forward, ReLU, Sequential, Softshrink}};
-    /// let net = Sequential::new().append(ReLU).append(Softshrink::new(0.5));
-    /// assert_eq!(net.forward(&Tensor::from([-2f32, 2.])).to_vec::<f32>(), [0.0, 1.5]);
-    /// ```
     #[must_use]
     pub fn append(self, module: impl Forward + 'static) -> Self {
         let name = self.modules.len().to_string();
@@ -70,44 +59,21 @@ impl Sequential {
     }
 
     /// Number of modules.
-    ///
-    /// ```
-    /// use torchrs::nn::{ReLU, Sequential};
-    /// assert_eq!(Sequential::new().append(ReLU).append(ReLU).len(), 2);
-    /// ```
     pub fn len(&self) -> usize {
         self.modules.len()
     }
 
     /// True when there are no modules.
-    ///
-    /// ```
-    /// use torchrs::nn::{ReLU, Sequential};
-    /// assert!(Sequential::new().is_empty() && !Sequential::new().append(ReLU).is_empty());
-    /// ```
     pub fn is_empty(&self) -> bool {
         self.modules.is_empty()
     }
 
     /// The modules in order.
-    ///
-    /// ```
-    /// use torchrs::nn::{Module, ReLU, Sequential, Tanh};
-    /// let net = Sequential::new().append(ReLU).append(Tanh);
-    /// assert_eq!(net.iter().map(|module| module.name()).collect::<Vec<_>>(), ["ReLU", "Tanh"]);
-    /// ```
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &dyn Forward> {
         self.modules.iter().map(|(_, module)| &**module)
     }
 
     /// The module at a position.
-    ///
-    /// ```
-    /// use torchrs::nn::{Module, ReLU, Sequential, Tanh};
-    /// let net = Sequential::new().append(ReLU).append(Tanh);
-    /// assert_eq!(net.get(1).unwrap().name(), "Tanh");
-    /// assert!(net.get(2).is_none());
-    /// ```
     pub fn get(&self, index: usize) -> Option<&dyn Forward> {
         self.modules.get(index).map(|(_, module)| &**module)
     }

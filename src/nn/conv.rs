@@ -46,13 +46,6 @@ macro_rules! convolution {
 
             /// With another distance between outputs.
             ///
-            /// ```
-            #[doc = concat!("use torchrs::{Dtype, Tensor, nn::{", stringify!($name), ", Forward}};")]
-            #[doc = concat!("let x = Tensor::ones([5; 2 + ", $dims, "], Dtype::F32);")]
-            #[doc = concat!("let layer = ", stringify!($name), "::new(5, 1, 3).stride(2);")]
-            /// assert_eq!(layer.forward(&x).size(-1), 2);
-            /// ```
-            ///
             /// # Panics
             /// Throws [`Error::Argument`] for another than 1 with [`same_padding`](Self::same_padding).
             #[track_caller]
@@ -63,13 +56,6 @@ macro_rules! convolution {
             }
 
             /// With zeros added on each side.
-            ///
-            /// ```
-            #[doc = concat!("use torchrs::{Dtype, Tensor, nn::{", stringify!($name), ", Forward}};")]
-            #[doc = concat!("let x = Tensor::ones([5; 2 + ", $dims, "], Dtype::F32);")]
-            #[doc = concat!("let layer = ", stringify!($name), "::new(5, 1, 3).padding(2);")]
-            /// assert_eq!(layer.forward(&x).size(-1), 7);
-            /// ```
             #[must_use]
             pub fn padding(mut self, padding: impl Into<PerDim<$dims>>) -> Self {
                 self.options.padding = padding.into().0;
@@ -78,13 +64,6 @@ macro_rules! convolution {
             }
 
             /// With as much padding as keeps the input's size (`padding="same"`); for stride 1.
-            ///
-            /// ```
-            #[doc = concat!("use torchrs::{Dtype, Tensor, nn::{", stringify!($name), ", Forward}};")]
-            #[doc = concat!("let x = Tensor::ones([5; 2 + ", $dims, "], Dtype::F32);")]
-            #[doc = concat!("let layer = ", stringify!($name), "::new(5, 1, 4).same_padding();")]
-            /// assert_eq!(layer.forward(&x).size(-1), 5);
-            /// ```
             ///
             /// # Panics
             /// Throws [`Error::Argument`] for another stride.
@@ -123,13 +102,6 @@ macro_rules! convolution {
             }
 
             /// With another distance between filter taps.
-            ///
-            /// ```
-            #[doc = concat!("use torchrs::{Dtype, Tensor, nn::{", stringify!($name), ", Forward}};")]
-            #[doc = concat!("let x = Tensor::ones([5; 2 + ", $dims, "], Dtype::F32);")]
-            #[doc = concat!("let layer = ", stringify!($name), "::new(5, 1, 3).dilation(2);")]
-            /// assert_eq!(layer.forward(&x).size(-1), 1);
-            /// ```
             #[must_use]
             pub fn dilation(mut self, dilation: impl Into<PerDim<$dims>>) -> Self {
                 self.options.dilation = dilation.into().0;
@@ -166,11 +138,6 @@ macro_rules! convolution {
             }
 
             /// Without a bias.
-            ///
-            /// ```
-            #[doc = concat!("let layer = torchrs::nn::", stringify!($name), "::new(4, 8, 3).no_bias();")]
-            /// assert!(layer.bias.is_none());
-            /// ```
             #[must_use]
             pub fn no_bias(mut self) -> Self {
                 self.bias = None;
@@ -178,11 +145,6 @@ macro_rules! convolution {
             }
 
             /// Stride, padding, dilation and groups.
-            ///
-            /// ```
-            #[doc = concat!("let layer = torchrs::nn::", stringify!($name), "::new(4, 8, 3).stride(2);")]
-            #[doc = concat!("assert_eq!(layer.options().stride, [2; ", $dims, "]);")]
-            /// ```
             pub fn options(&self) -> &ConvOptions<$dims> {
                 &self.options
             }

@@ -57,12 +57,6 @@ macro_rules! transposed {
             }
 
             /// Without a bias.
-            ///
-            /// ```
-            #[doc = concat!("use torchrs::nn::", stringify!($name), ";")]
-            #[doc = concat!("let layer = ", stringify!($name), "::new(4, 6, 3, Default::default());")]
-            /// assert!(layer.bias.is_some() && layer.no_bias().bias.is_none());
-            /// ```
             #[must_use]
             pub fn no_bias(mut self) -> Self {
                 self.bias = None;
@@ -72,12 +66,6 @@ macro_rules! transposed {
 
         impl $name {
             /// Stride, padding, dilation and groups.
-            ///
-            /// ```
-            #[doc = concat!("use torchrs::nn::", stringify!($name), ";")]
-            #[doc = concat!("let layer = ", stringify!($name), "::new(4, 6, 3, Default::default());")]
-            #[doc = concat!("assert_eq!(layer.options().stride, [1; ", $dims, "]);")]
-            /// ```
             pub fn options(&self) -> &ConvTransposeOptions<$dims> {
                 &self.options
             }

@@ -21,23 +21,11 @@ pub struct CosineSimilarity {
 
 impl CosineSimilarity {
     /// Of vectors along `dim`; PyTorch's defaults are 1 and 1e-8.
-    ///
-    /// ```
-    /// use torchrs::{Dtype, Tensor, nn::CosineSimilarity};
-    /// let x = Tensor::ones([2, 5], Dtype::F32);
-    /// assert_eq!(CosineSimilarity::new(0, 1e-8).forward(&x, &x).shape(), &[5]);
-    /// ```
     pub fn new(dim: i64, eps: f64) -> Self {
         CosineSimilarity { dim, eps }
     }
 
     /// The cosines.
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::CosineSimilarity};
-    /// let (x1, x2) = (Tensor::from([[2f32, 0.]]), Tensor::from([[0f32, 7.]]));
-    /// assert_eq!(CosineSimilarity::new(1, 1e-8).forward(&x1, &x2).item(), 0.0);
-    /// ```
     ///
     /// # Panics
     /// As [`F::cosine_similarity`].
@@ -63,25 +51,11 @@ pub struct PairwiseDistance {
 
 impl PairwiseDistance {
     /// A module with these options.
-    ///
-    /// ```
-    /// use torchrs::{Dtype, Tensor, nn::{PairwiseDistance, PairwiseDistanceOptions}};
-    /// let x = Tensor::ones([2, 5], Dtype::F32);
-    /// let options = PairwiseDistanceOptions { keepdim: true, ..Default::default() };
-    /// assert_eq!(PairwiseDistance::new(options).forward(&x, &x).shape(), &[2, 1]);
-    /// ```
     pub fn new(options: PairwiseDistanceOptions) -> Self {
         PairwiseDistance { options }
     }
 
     /// The distances.
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::{PairwiseDistance, PairwiseDistanceOptions}};
-    /// let (x1, x2) = (Tensor::from([[0f32, 0.]]), Tensor::from([[3f32, 4.]]));
-    /// let options = PairwiseDistanceOptions { p: 1.0, eps: 0.0, ..Default::default() };
-    /// assert_eq!(PairwiseDistance::new(options).forward(&x1, &x2).item(), 7.0);
-    /// ```
     ///
     /// # Panics
     /// As [`F::pairwise_distance`].
@@ -138,10 +112,6 @@ impl Bilinear {
     }
 
     /// Without a bias.
-    ///
-    /// ```
-    /// assert!(torchrs::nn::Bilinear::new(2, 3, 4).no_bias().bias.is_none());
-    /// ```
     #[must_use]
     pub fn no_bias(mut self) -> Self {
         self.bias = None;

@@ -37,10 +37,6 @@ macro_rules! dropouts {
             }
 
             /// The probability to be dropped.
-            ///
-            /// ```
-            #[doc = concat!("assert_eq!(torchrs::nn::", stringify!($name), "::new(0.25).p(), 0.25);")]
-            /// ```
             pub fn p(&self) -> f64 {
                 self.p
             }

@@ -116,14 +116,6 @@ macro_rules! table_settings {
 
 impl Embedding {
     /// A table of `num_embeddings` vectors of size `embedding_dim`.
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::{Embedding, Forward}};
-    /// let words = Embedding::new(100, 8);
-    /// assert_eq!(words.weight.shape(), &[100, 8]);
-    /// let (twice, once) = (words.forward(&Tensor::from([7i64, 7])), words.weight.select(0, 7));
-    /// assert!(twice.select(0, 0).equal(&once) && twice.select(0, 1).equal(&once));
-    /// ```
     #[track_caller]
     pub fn new(num_embeddings: usize, embedding_dim: usize) -> Self {
         let weight = table(num_embeddings, embedding_dim);
@@ -206,13 +198,6 @@ pub struct EmbeddingBag {
 
 impl EmbeddingBag {
     /// A table of `num_embeddings` vectors of size `embedding_dim`, and the mean of bags.
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::EmbeddingBag};
-    /// let words = EmbeddingBag::new(10, 3);
-    /// let bag = words.forward(&Tensor::from([[4i64, 4]]), None, None);
-    /// assert!((bag - words.weight.select(0, 4)).abs().max().item() < 1e-6);
-    /// ```
     #[track_caller]
     pub fn new(num_embeddings: usize, embedding_dim: usize) -> Self {
         Self::of(table(num_embeddings, embedding_dim))
@@ -220,12 +205,6 @@ impl EmbeddingBag {
 
     /// With these vectors, the rows of a matrix, which are trained unless `freeze`
     /// (`EmbeddingBag.from_pretrained`).
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::EmbeddingBag};
-    /// let words = EmbeddingBag::from_pretrained(Tensor::from([[1f32, 2.], [3., 4.]]), true);
-    /// assert_eq!(words.forward(&Tensor::from([[0i64, 1]]), None, None).to_vec::<f32>(), [2.0, 3.0]);
-    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Shape`] unless `embeddings` is a matrix.

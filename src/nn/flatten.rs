@@ -18,11 +18,6 @@ pub struct Flatten {
 
 impl Flatten {
     /// All dimensions but the first.
-    ///
-    /// ```
-    /// use torchrs::nn::{Flatten, Module};
-    /// assert_eq!(Flatten::new().repr(), "Flatten(start_dim=1, end_dim=-1)");
-    /// ```
     pub fn new() -> Self {
         Self::dims(1, -1)
     }

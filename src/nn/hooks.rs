@@ -91,25 +91,11 @@ fn through<H>(
 
 impl<M: Module + 'static> Hooked<M> {
     /// A module without hooks yet.
-    ///
-    /// ```
-    /// use torchrs::nn::{Hooked, Linear, Module};
-    /// // It stands where the module stood.
-    /// let layer = Hooked::new(Linear::new(3, 2));
-    /// assert_eq!((layer.in_features(), layer.name(), layer.parameters().len()), (3, "Linear", 2));
-    /// ```
     pub fn new(module: M) -> Self {
         Hooked { module, hooks: Arc::default() }
     }
 
     /// The module again.
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::{Forward, Hooked, Identity}};
-    /// let layer = Hooked::new(Identity);
-    /// layer.register_forward_hook(|_, _, y| Some(y * 2.0));
-    /// assert_eq!(layer.into_module().forward(&Tensor::from([3f32])).item(), 3.0);
-    /// ```
     pub fn into_module(self) -> M {
         self.module
     }

@@ -126,27 +126,12 @@ pub fn fan_in_and_fan_out(tensor: &Tensor) -> (usize, usize) {
 }
 
 /// Uniform between `low` and `high`.
-///
-/// ```
-/// use torchrs::{Dtype, Tensor, nn::init};
-/// let x = Tensor::zeros([1000], Dtype::F32);
-/// init::uniform_(&x, 2.0, 3.0);
-/// assert!(x.min().item() >= 2.0 && x.max().item() <= 3.0 && (x.mean().item() - 2.5).abs() < 0.1);
-/// ```
 #[track_caller]
 pub fn uniform_(tensor: &Tensor, low: f64, high: f64) {
     set(|| _ = tensor.uniform_(low, high));
 }
 
 /// Normal with this mean and standard deviation.
-///
-/// ```
-/// use torchrs::{Dtype, Tensor, manual_seed, nn::init};
-/// manual_seed(0);
-/// let x = Tensor::zeros([10_000], Dtype::F32);
-/// init::normal_(&x, 5.0, 0.1);
-/// assert!((x.mean().item() - 5.0).abs() < 0.01 && (x.std_dim(&[], 1, false).item() - 0.1).abs() < 0.01);
-/// ```
 #[track_caller]
 pub fn normal_(tensor: &Tensor, mean: f64, std: f64) {
     set(|| _ = tensor.normal_(mean, std));
@@ -196,26 +181,12 @@ pub fn constant_(tensor: &Tensor, value: f64) {
 }
 
 /// Zeros.
-///
-/// ```
-/// use torchrs::{Tensor, nn::init};
-/// let x = Tensor::from([1f32, 2.]);
-/// init::zeros_(&x);
-/// assert_eq!(x.to_vec::<f32>(), [0.0, 0.0]);
-/// ```
 #[track_caller]
 pub fn zeros_(tensor: &Tensor) {
     constant_(tensor, 0.0);
 }
 
 /// Ones.
-///
-/// ```
-/// use torchrs::{Tensor, nn::init};
-/// let x = Tensor::from([3f32, 2.]);
-/// init::ones_(&x);
-/// assert_eq!(x.to_vec::<f32>(), [1.0, 1.0]);
-/// ```
 #[track_caller]
 pub fn ones_(tensor: &Tensor) {
     constant_(tensor, 1.0);

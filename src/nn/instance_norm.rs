@@ -18,12 +18,6 @@ macro_rules! instance_norm {
 
         impl $name {
             /// With another weight of a batch in the running statistics.
-            ///
-            /// ```
-            #[doc = concat!("use torchrs::nn::{Module, ", stringify!($name), "};")]
-            #[doc = concat!("let norm = ", stringify!($name), "::new(2).momentum(0.5);")]
-            /// assert!(norm.repr().contains("momentum=0.5"));
-            /// ```
             #[must_use]
             pub fn momentum(mut self, momentum: f64) -> Self {
                 self.momentum = Some(momentum);

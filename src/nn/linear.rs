@@ -23,14 +23,6 @@ pub struct Linear {
 
 impl Linear {
     /// With a bias.
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::{Forward, Linear, init}};
-    /// let layer = Linear::new(3, 1);
-    /// init::ones_(&layer.weight);
-    /// init::constant_(layer.bias.as_ref().unwrap(), 10.0);
-    /// assert_eq!(layer.forward(&Tensor::from([1f32, 2., 3.])).to_vec::<f32>(), [16.0]);
-    /// ```
     #[track_caller]
     pub fn new(in_features: usize, out_features: usize) -> Self {
         let (weight, bias) = init::default_parameters(&[out_features, in_features], out_features);
@@ -38,12 +30,6 @@ impl Linear {
     }
 
     /// Without a bias.
-    ///
-    /// ```
-    /// use torchrs::{Dtype, Tensor, nn::{Forward, Linear}};
-    /// let layer = Linear::no_bias(3, 2);
-    /// assert_eq!(layer.forward(&Tensor::zeros([3], Dtype::F32)).to_vec::<f32>(), [0.0, 0.0]);
-    /// ```
     #[track_caller]
     pub fn no_bias(in_features: usize, out_features: usize) -> Self {
         let weight = Parameter::new(Tensor::empty([out_features, in_features], Dtype::F32));
@@ -52,19 +38,11 @@ impl Linear {
     }
 
     /// Size of the last dimension of the input.
-    ///
-    /// ```
-    /// assert_eq!(torchrs::nn::Linear::new(3, 2).in_features(), 3);
-    /// ```
     pub fn in_features(&self) -> usize {
         self.weight.shape()[1]
     }
 
     /// Size of the last dimension of the output.
-    ///
-    /// ```
-    /// assert_eq!(torchrs::nn::Linear::new(3, 2).out_features(), 2);
-    /// ```
     pub fn out_features(&self) -> usize {
         self.weight.shape()[0]
     }

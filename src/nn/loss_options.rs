@@ -10,11 +10,9 @@ use super::{Buffer, Loss, Module};
 use crate::ops::{CTCLossOptions, Reduction, ctc_loss};
 use crate::tensor::Tensor;
 
-/// In examples `forward` gives `$loss` for `$inputs`, where `t` makes a vector of a number.
 macro_rules! losses {
     ($(
-        $(#[$doc:meta])* $name:ident($options:ty) = |$($x:ident),+; $o:ident| $body:expr,
-        $inputs:literal => $loss:literal;
+        $(#[$doc:meta])* $name:ident($options:ty) = |$($x:ident),+; $o:ident| $body:expr;
     )*) => {$(
         $(#[$doc])*
         #[derive(Module, Clone, Copy, Debug, Default)]
@@ -25,36 +23,16 @@ macro_rules! losses {
 
         impl $name {
             /// With PyTorch's defaults.
-            ///
-            /// ```
-            #[doc = concat!("let loss = torchrs::nn::", stringify!($name), "::new();")]
-            /// assert!(format!("{loss:?}").contains("reduction: Mean"));
-            /// ```
             pub fn new() -> Self {
                 Self::default()
             }
 
             /// With options.
-            ///
-            /// ```
-            /// use torchrs::{nn::{functional::*, *}, ops::Reduction};
-            #[doc = concat!("let mut options = ", stringify!($options), "::default();")]
-            /// options.reduction = Reduction::Sum;
-            #[doc = concat!("let loss = ", stringify!($name), "::with_options(options);")]
-            /// assert!(format!("{loss:?}").contains("reduction: Sum"));
-            /// ```
             pub fn with_options(options: $options) -> Self {
                 $name { options }
             }
 
             /// Computes the loss.
-            ///
-            /// ```
-            #[doc = concat!("use torchrs::{Tensor, nn::", stringify!($name), "};")]
-            /// let t = |x: f32| Tensor::from([x]);
-            #[doc = concat!("let loss = ", stringify!($name), "::new().forward(", $inputs, ");")]
-            #[doc = concat!("assert_eq!(loss.item(), ", $loss, ");")]
-            /// ```
             ///
             /// # Panics
             /// As the function.
@@ -78,8 +56,7 @@ losses! {
     /// let loss = KLDivLoss::with_options(KLDivOptions { batch_mean: true, ..Default::default() });
     /// assert!((loss.forward(&x, &target).item() - 2f64.ln()).abs() < 1e-9);
     /// ```
-    KLDivLoss(KLDivOptions) = |input, target; options| F::kl_div(input, target, options),
-        "&t(-2.0), &t(1.0)" => "2.0";
+    KLDivLoss(KLDivOptions) = |input, target; options| F::kl_div(input, target, options);
     /// Negative log likelihood of Poisson rates (`torch.nn.PoissonNLLLoss`); see
     /// [`F::poisson_nll_loss`].
     ///
@@ -90,8 +67,7 @@ losses! {
     /// assert_eq!(loss.forward(&Tensor::from([2f32]), &Tensor::from([0f32])).item(), 2.0);
     /// ```
     PoissonNLLLoss(PoissonNLLOptions) =
-        |input, target; options| F::poisson_nll_loss(input, target, options),
-        "&t(0.0), &t(7.0)" => "1.0";
+        |input, target; options| F::poisson_nll_loss(input, target, options);
     /// Negative log likelihood of normal distributions (`torch.nn.GaussianNLLLoss`); see
     /// [`F::gaussian_nll_loss`].
     ///
@@ -102,8 +78,7 @@ losses! {
     /// assert_eq!(GaussianNLLLoss::new().forward(&x, &target, &var).item(), 2.0);
     /// ```
     GaussianNLLLoss(GaussianNLLOptions) =
-        |input, target, var; options| F::gaussian_nll_loss(input, target, var, options),
-        "&t(3.0), &t(1.0), &t(1.0)" => "2.0";
+        |input, target, var; options| F::gaussian_nll_loss(input, target, var, options);
     /// An anchor nearer to a positive than to a negative (`torch.nn.TripletMarginLoss`); see
     /// [`F::triplet_margin_loss`].
     ///
@@ -115,8 +90,7 @@ losses! {
     /// assert!((loss.forward(&anchor, &positive, &negative).item() - 1.0).abs() < 1e-5);
     /// ```
     TripletMarginLoss(TripletMarginOptions) =
-        |anchor, positive, negative; options| F::triplet_margin_loss(anchor, positive, negative, options),
-        "&t(0.0), &t(3.0), &t(9.0)" => "0.0";
+        |anchor, positive, negative; options| F::triplet_margin_loss(anchor, positive, negative, options);
     /// Connectionist temporal classification (`torch.nn.CTCLoss`); see [`ctc_loss`].
     ///
     /// ```
@@ -128,9 +102,7 @@ losses! {
     /// assert!((loss.item() + 0.75f64.ln()).abs() < 1e-9);
     /// ```
     CTCLoss(CTCLossOptions) = |log_probs, targets, input_lengths, target_lengths; options|
-        ctc_loss(log_probs, targets, input_lengths, target_lengths, options),
-        "&Tensor::from([[[-9f32, -2.]]]), &Tensor::from([[1i64]]), &Tensor::from([1i64]), &Tensor::from([1i64])"
-            => "2.0";
+        ctc_loss(log_probs, targets, input_lengths, target_lengths, options);
     /// Whether the first of two scores is the higher (`torch.nn.MarginRankingLoss`); see
     /// [`F::margin_ranking_loss`].
     ///
@@ -141,8 +113,7 @@ losses! {
     /// assert_eq!(loss.forward(&x1, &x2, &Tensor::from([-1f32])).item(), 2.5);
     /// ```
     MarginRankingLoss(MarginOptions) = |input1, input2, target; o|
-        F::margin_ranking_loss(input1, input2, target, o.margin, o.reduction),
-        "&t(3.0), &t(1.0), &t(-1.0)" => "2.0";
+        F::margin_ranking_loss(input1, input2, target, o.margin, o.reduction);
     /// Whether two vectors point the same way (`torch.nn.CosineEmbeddingLoss`); see
     /// [`F::cosine_embedding_loss`].
     ///
@@ -152,8 +123,7 @@ losses! {
     /// assert_eq!(CosineEmbeddingLoss::new().forward(&x1, &x2, &Tensor::from([1f32, -1.])).item(), 0.5);
     /// ```
     CosineEmbeddingLoss(MarginOptions) = |input1, input2, target; o|
-        F::cosine_embedding_loss(input1, input2, target, o.margin, o.reduction),
-        "&t(3.0), &t(5.0), &t(-1.0).squeeze()" => "1.0";
+        F::cosine_embedding_loss(input1, input2, target, o.margin, o.reduction);
 }
 
 /// As the inherent methods: of an input and a target.
@@ -202,11 +172,6 @@ macro_rules! simple_losses {
 
         impl $name {
             /// With PyTorch's defaults.
-            ///
-            /// ```
-            #[doc = concat!("let loss = torchrs::nn::", stringify!($name), "::new();")]
-            /// assert!(format!("{loss:?}").contains("reduction: Mean"));
-            /// ```
             pub fn new() -> Self {
                 $name {
                     $($weight: None,)?
@@ -217,13 +182,6 @@ macro_rules! simple_losses {
 
             $(
                 /// With weights, of the classes or elements.
-                ///
-                /// ```
-                #[doc = concat!("use torchrs::{Tensor, nn::{Module, ", stringify!($name), "}};")]
-                /// let weight = Tensor::from([2f32, 0.]);
-                #[doc = concat!("let loss = ", stringify!($name), "::new().weight(weight);")]
-                /// assert_eq!(loss.buffers()[0].to_vec::<f32>(), [2.0, 0.0]);
-                /// ```
                 #[must_use]
                 pub fn $weight(mut self, $weight: Tensor) -> Self {
                     self.$weight = Some(Buffer::new($weight));
@@ -232,12 +190,6 @@ macro_rules! simple_losses {
             )?
 
             /// With another reduction.
-            ///
-            /// ```
-            #[doc = concat!("use torchrs::{nn::", stringify!($name), ", ops::Reduction};")]
-            #[doc = concat!("let loss = ", stringify!($name), "::new().reduction(Reduction::Sum);")]
-            /// assert!(format!("{loss:?}").contains("reduction: Sum"));
-            /// ```
             #[must_use]
             pub fn reduction(mut self, reduction: Reduction) -> Self {
                 self.reduction = reduction;
@@ -246,12 +198,6 @@ macro_rules! simple_losses {
 
             $(
                 #[doc = concat!("With another `", stringify!($field), "`.")]
-                ///
-                /// ```
-                #[doc = concat!("let loss = torchrs::nn::", stringify!($name), "::new();")]
-                #[doc = concat!("let loss = loss.", stringify!($field), "(", $default, " + ", $default, ");")]
-                #[doc = concat!("assert!(format!(\"{loss:?}\").contains(\"", stringify!($field), ": 2\"));")]
-                /// ```
                 #[must_use]
                 pub fn $field(mut self, $field: $t) -> Self {
                     self.$field = $field;
@@ -398,27 +344,11 @@ pub struct TripletMarginWithDistanceLoss {
 
 impl TripletMarginWithDistanceLoss {
     /// With options, of which `p` and `eps` do not count.
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::{TripletMarginWithDistanceLoss, functional::TripletMarginOptions}};
-    /// let [anchor, positive, negative] = [0f64, 3., 4.].map(|x| Tensor::from([[x]]));
-    /// let options = TripletMarginOptions { margin: 2.0, ..Default::default() };
-    /// let loss = TripletMarginWithDistanceLoss::new(options);
-    /// assert!((loss.forward(&anchor, &positive, &negative).item() - 1.0).abs() < 1e-5);
-    /// ```
     pub fn new(options: TripletMarginOptions) -> Self {
         TripletMarginWithDistanceLoss { distance: None, options }
     }
 
     /// With another distance.
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::TripletMarginWithDistanceLoss};
-    /// let squares = |a: &Tensor, b: &Tensor| (a - b).square().sum_dim(&[-1], false);
-    /// let loss = TripletMarginWithDistanceLoss::new(Default::default()).distance(squares);
-    /// let [anchor, positive, negative] = [0f32, 3., 2.].map(|x| Tensor::from([[x]]));
-    /// assert_eq!(loss.forward(&anchor, &positive, &negative).item(), 9.0 - 4.0 + 1.0);
-    /// ```
     #[must_use]
     pub fn distance(
         mut self,
@@ -429,13 +359,6 @@ impl TripletMarginWithDistanceLoss {
     }
 
     /// Computes the loss.
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::TripletMarginWithDistanceLoss};
-    /// let [anchor, positive, negative] = [0f64, 3., 9.].map(|x| Tensor::from([[x]]));
-    /// let loss = TripletMarginWithDistanceLoss::new(Default::default());
-    /// assert_eq!(loss.forward(&anchor, &positive, &negative).item(), 0.0);
-    /// ```
     ///
     /// # Panics
     /// As [`F::triplet_margin_with_distance_loss`].

@@ -101,20 +101,10 @@ pub trait Module: Send + Sync {
     fn visit_mut(&mut self, visitor: &mut dyn VisitorMut);
 
     /// The type's name, as [`repr`](Self::repr) shows it. Written by the derive.
-    ///
-    /// ```
-    /// use torchrs::nn::{Linear, Module};
-    /// assert_eq!((Linear::new(2, 3).name(), vec![Linear::new(2, 3)].name()), ("Linear", "ModuleList"));
-    /// ```
     fn name(&self) -> &str;
 
     /// The module's own settings, as [`repr`](Self::repr) shows them:
     /// `in_features=2, out_features=3`.
-    ///
-    /// ```
-    /// use torchrs::nn::{Linear, Module};
-    /// assert_eq!(Linear::new(2, 3).extra_repr(), "in_features=2, out_features=3, bias=True");
-    /// ```
     fn extra_repr(&self) -> String {
         String::new()
     }
@@ -170,11 +160,6 @@ pub trait Module: Send + Sync {
     }
 
     /// All buffers, in the order of [`named_buffers`](Self::named_buffers).
-    ///
-    /// ```
-    /// use torchrs::nn::{BatchNorm1d, Linear, Module};
-    /// assert_eq!((BatchNorm1d::new(4).buffers().len(), Linear::new(4, 4).buffers().len()), (3, 0));
-    /// ```
     fn buffers(&self) -> Vec<Tensor> {
         self.named_buffers().into_iter().map(|(_, tensor)| tensor).collect()
     }
@@ -269,11 +254,6 @@ pub trait Module: Send + Sync {
     }
 
     /// Number of trainable and frozen elements in all parameters, tied ones counted once.
-    ///
-    /// ```
-    /// use torchrs::nn::{Linear, Module};
-    /// assert_eq!(Linear::new(3, 2).num_parameters(), 3 * 2 + 2);
-    /// ```
     fn num_parameters(&self) -> usize {
         self.parameters().iter().map(Tensor::numel).sum()
     }
@@ -380,14 +360,6 @@ pub trait Module: Send + Sync {
     }
 
     /// Switches this module and all inside to training.
-    ///
-    /// ```
-    /// use torchrs::nn::{Dropout, Module, Sequential};
-    /// let net = Sequential::new().append(Dropout::new(0.5));
-    /// net.eval();
-    /// net.train();
-    /// assert!(net.is_training());
-    /// ```
     fn train(&self) {
         self.set_training(true);
     }
@@ -494,53 +466,24 @@ pub trait Module: Send + Sync {
     }
 
     /// [`to`](Self::to) f32.
-    ///
-    /// ```
-    /// use torchrs::{Dtype, nn::{Linear, Module}};
-    /// let mut layer = Linear::new(2, 1);
-    /// layer.double();
-    /// layer.float();
-    /// assert_eq!(layer.weight.dtype(), Dtype::F32);
-    /// ```
     #[track_caller]
     fn float(&mut self) {
         self.to(Dtype::F32);
     }
 
     /// [`to`](Self::to) f64.
-    ///
-    /// ```
-    /// use torchrs::{Dtype, nn::{Linear, Module}};
-    /// let mut layer = Linear::new(2, 1);
-    /// layer.double();
-    /// assert_eq!(layer.weight.dtype(), Dtype::F64);
-    /// ```
     #[track_caller]
     fn double(&mut self) {
         self.to(Dtype::F64);
     }
 
     /// [`to`](Self::to) f16.
-    ///
-    /// ```
-    /// use torchrs::{Dtype, nn::{Linear, Module}};
-    /// let mut layer = Linear::new(2, 1);
-    /// layer.half();
-    /// assert_eq!(layer.weight.dtype(), Dtype::F16);
-    /// ```
     #[track_caller]
     fn half(&mut self) {
         self.to(Dtype::F16);
     }
 
     /// [`to`](Self::to) bf16.
-    ///
-    /// ```
-    /// use torchrs::{Dtype, nn::{Linear, Module}};
-    /// let mut layer = Linear::new(2, 1);
-    /// layer.bfloat16();
-    /// assert_eq!(layer.weight.dtype(), Dtype::BF16);
-    /// ```
     #[track_caller]
     fn bfloat16(&mut self) {
         self.to(Dtype::BF16);

@@ -49,13 +49,6 @@ impl Parameter {
     }
 
     /// The tensor itself.
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::Parameter};
-    /// let p = Parameter::new(Tensor::from([2f32]));
-    /// (p.tensor() * p.tensor()).sum().backward();
-    /// assert_eq!(p.grad().unwrap().item(), 4.0);
-    /// ```
     pub fn tensor(&self) -> &Tensor {
         &self.tensor
     }
@@ -113,12 +106,6 @@ pub struct Buffer {
 
 impl Buffer {
     /// A buffer that is part of the state dict.
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::Buffer};
-    /// let mean = Buffer::new(Tensor::from([3f32]));
-    /// assert!(mean.is_persistent() && !mean.requires_grad());
-    /// ```
     pub fn new(tensor: Tensor) -> Self {
         Buffer { tensor, persistent: true, _not_plain: PhantomPinned }
     }
@@ -137,23 +124,11 @@ impl Buffer {
     }
 
     /// True when the buffer is part of the state dict.
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::Buffer};
-    /// assert!(!Buffer::non_persistent(Tensor::from([1f32])).is_persistent());
-    /// ```
     pub fn is_persistent(&self) -> bool {
         self.persistent
     }
 
     /// The tensor itself.
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::Buffer};
-    /// let mean = Buffer::new(Tensor::from([3f32]));
-    /// mean.tensor().mul_(2.0);
-    /// assert_eq!((Tensor::from([1f32]) + mean.tensor()).item(), 7.0);
-    /// ```
     pub fn tensor(&self) -> &Tensor {
         &self.tensor
     }
@@ -207,24 +182,12 @@ pub struct Training {
 
 impl Training {
     /// True in training.
-    ///
-    /// ```
-    /// use torchrs::nn::Training;
-    /// assert!(Training::default().get());
-    /// ```
     #[inline]
     pub fn get(&self) -> bool {
         self.flag.load(Relaxed)
     }
 
     /// Switches to training or to evaluation.
-    ///
-    /// ```
-    /// use torchrs::nn::Training;
-    /// let flag = Training::default();
-    /// flag.set(false);
-    /// assert!(!flag.get());
-    /// ```
     #[inline]
     pub fn set(&self, training: bool) {
         self.flag.store(training, Relaxed);

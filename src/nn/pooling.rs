@@ -16,13 +16,6 @@ macro_rules! pooling {
 
         impl $name {
             /// Windows of this size, side by side.
-            ///
-            /// ```
-            #[doc = concat!("use torchrs::{Dtype, Tensor, nn::{Forward, ", stringify!($name), "}};")]
-            #[doc = concat!("let x = Tensor::ones([7; 2 + ", $dims, "], Dtype::F32);")]
-            #[doc = concat!("let pool = ", stringify!($name), "::new(2);")]
-            /// assert_eq!(pool.forward(&x).size(-1), 3);
-            /// ```
             pub fn new(kernel_size: impl Into<PerDim<$dims>>) -> Self {
                 $name { options: PoolOptions::new(kernel_size.into().0) }
             }
@@ -43,13 +36,6 @@ macro_rules! pooling {
             }
 
             /// With another distance between windows.
-            ///
-            /// ```
-            #[doc = concat!("use torchrs::{Dtype, Tensor, nn::{Forward, ", stringify!($name), "}};")]
-            #[doc = concat!("let x = Tensor::ones([7; 2 + ", $dims, "], Dtype::F32);")]
-            #[doc = concat!("let pool = ", stringify!($name), "::new(2).stride(1);")]
-            /// assert_eq!(pool.forward(&x).size(-1), 6);
-            /// ```
             #[must_use]
             pub fn stride(mut self, stride: impl Into<PerDim<$dims>>) -> Self {
                 self.options.stride = Some(stride.into().0);
@@ -57,13 +43,6 @@ macro_rules! pooling {
             }
 
             /// With rows and columns added on each side.
-            ///
-            /// ```
-            #[doc = concat!("use torchrs::{Dtype, Tensor, nn::{Forward, ", stringify!($name), "}};")]
-            #[doc = concat!("let x = Tensor::ones([7; 2 + ", $dims, "], Dtype::F32);")]
-            #[doc = concat!("let pool = ", stringify!($name), "::new(2).padding(1);")]
-            /// assert_eq!(pool.forward(&x).size(-1), 4);
-            /// ```
             #[must_use]
             pub fn padding(mut self, padding: impl Into<PerDim<$dims>>) -> Self {
                 self.options.padding = padding.into().0;
@@ -207,27 +186,11 @@ macro_rules! unpooling {
 
         impl $name {
             /// Of windows of this size, side by side.
-            ///
-            /// ```
-            #[doc = concat!("use torchrs::{Dtype, Tensor, nn::", stringify!($name), "};")]
-            #[doc = concat!("let x = Tensor::ones([1; 2 + ", $dims, "], Dtype::F32);")]
-            /// let place = x.zeros_like().to_dtype(Dtype::I64);
-            #[doc = concat!("let unpool = ", stringify!($name), "::new(3);")]
-            /// assert_eq!(unpool.forward(&x, &place, None).size(-1), 3);
-            /// ```
             pub fn new(kernel_size: impl Into<PerDim<$dims>>) -> Self {
                 Self::with_options(PoolOptions::new(kernel_size.into().0))
             }
 
             /// With size, stride and padding of the pooling.
-            ///
-            /// ```
-            #[doc = concat!("use torchrs::{nn::{", stringify!($name), ", Module}, ops::PoolOptions};")]
-            #[doc = concat!("let mut options = PoolOptions::new([3; ", $dims, "]);")]
-            #[doc = concat!("options.padding = [1; ", $dims, "];")]
-            #[doc = concat!("let unpool = ", stringify!($name), "::with_options(options);")]
-            /// assert!(unpool.repr().contains("padding=(1,"));
-            /// ```
             pub fn with_options(options: PoolOptions<$dims>) -> Self {
                 $name { options }
             }
@@ -312,13 +275,6 @@ macro_rules! adaptive {
 
         impl $name {
             /// With these output sizes; `1` is one window over everything.
-            ///
-            /// ```
-            #[doc = concat!("use torchrs::{Dtype, Tensor, nn::{", stringify!($name), ", Forward}};")]
-            #[doc = concat!("let x = Tensor::ones([5; 2 + ", $dims, "], Dtype::F32);")]
-            #[doc = concat!("let pool = ", stringify!($name), "::new(2);")]
-            /// assert_eq!(pool.forward(&x).size(-1), 2);
-            /// ```
             pub fn new(output_size: impl Into<PerDim<$dims>>) -> Self {
                 Self::with_sizes(output_size.into().0.map(Some))
             }

@@ -21,12 +21,6 @@ pub struct Upsample {
 
 impl Upsample {
     /// To a size or by a factor, as the options say.
-    ///
-    /// ```
-    /// use torchrs::{Dtype, Tensor, nn::{Forward, Upsample}, ops::{InterpolateMode, InterpolateOptions}};
-    /// let resize = Upsample::new(InterpolateOptions::size([5, 7], InterpolateMode::Bilinear));
-    /// assert_eq!(resize.forward(&Tensor::ones([1, 3, 2, 2], Dtype::F32)).shape(), &[1, 3, 5, 7]);
-    /// ```
     pub fn new(options: InterpolateOptions) -> Self {
         Upsample { options }
     }
@@ -80,12 +74,6 @@ macro_rules! shuffles {
 
         impl $name {
             #[doc = $new_doc]
-            ///
-            /// ```
-            #[doc = concat!("use torchrs::nn::{Module, ", stringify!($name), "};")]
-            #[doc = concat!("let text = \"", stringify!($name), "(", stringify!($field), "=2)\";")]
-            #[doc = concat!("assert_eq!(", stringify!($name), "::new(2).repr(), text);")]
-            /// ```
             pub fn new($field: usize) -> Self {
                 $name { $field }
             }
@@ -158,12 +146,6 @@ pub struct Unfold {
 
 impl Unfold {
     /// Of the windows that the options describe.
-    ///
-    /// ```
-    /// use torchrs::{Dtype, Tensor, nn::{Forward, Unfold}, ops::UnfoldOptions};
-    /// let windows = Unfold::new(UnfoldOptions { stride: [2, 2], ..UnfoldOptions::new([2, 2]) });
-    /// assert_eq!(windows.forward(&Tensor::ones([1, 3, 4, 6], Dtype::F32)).shape(), &[1, 12, 6]);
-    /// ```
     pub fn new(options: UnfoldOptions) -> Self {
         Unfold { options }
     }
@@ -199,12 +181,6 @@ pub struct Fold {
 
 impl Fold {
     /// Into images of this size, from the windows that the options describe.
-    ///
-    /// ```
-    /// use torchrs::{Dtype, Tensor, nn::{Fold, Forward}, ops::UnfoldOptions};
-    /// let image = Fold::new(4, UnfoldOptions { stride: [2, 2], ..UnfoldOptions::new([2, 2]) });
-    /// assert_eq!(image.forward(&Tensor::ones([1, 12, 4], Dtype::F32)).shape(), &[1, 3, 4, 4]);
-    /// ```
     pub fn new(output_size: impl Into<PerDim<2>>, options: UnfoldOptions) -> Self {
         Fold { output_size: output_size.into().0, options }
     }
@@ -238,11 +214,6 @@ pub struct Unflatten {
 
 impl Unflatten {
     /// Into these sizes, of which one may be -1.
-    ///
-    /// ```
-    /// use torchrs::nn::{Module, Unflatten};
-    /// assert_eq!(Unflatten::new(-1, [3, 2]).repr(), "Unflatten(dim=-1, unflattened_size=(3, 2))");
-    /// ```
     pub fn new(dim: i64, sizes: impl Into<Vec<i64>>) -> Self {
         Unflatten { dim, sizes: sizes.into() }
     }

@@ -32,12 +32,6 @@ macro_rules! running_norm {
         impl $name {
             /// With PyTorch's defaults: eps 1e-5, momentum 0.1,
             #[doc = concat!("weight and bias: ", $affine, ", running statistics: ", $tracked, ".")]
-            ///
-            /// ```
-            #[doc = concat!("let norm = torchrs::nn::", stringify!($name), "::new(4);")]
-            #[doc = concat!("assert_eq!(norm.weight.is_some(), ", $affine, ");")]
-            #[doc = concat!("assert_eq!(norm.running_mean.is_some(), ", $tracked, ");")]
-            /// ```
             pub fn new(num_features: usize) -> Self {
                 let plain = $name {
                     weight: None,
@@ -55,12 +49,6 @@ macro_rules! running_norm {
             }
 
             /// With another number added to the variance.
-            ///
-            /// ```
-            #[doc = concat!("use torchrs::nn::{Module, ", stringify!($name), "};")]
-            #[doc = concat!("let norm = ", stringify!($name), "::new(4).eps(0.01);")]
-            /// assert!(norm.repr().contains("eps=0.01"));
-            /// ```
             #[must_use]
             pub fn eps(mut self, eps: f64) -> Self {
                 self.eps = eps;
@@ -68,12 +56,6 @@ macro_rules! running_norm {
             }
 
             /// With or without weight and bias.
-            ///
-            /// ```
-            #[doc = concat!("let norm = torchrs::nn::", stringify!($name), "::new(4).affine(true);")]
-            /// assert_eq!(norm.weight.as_ref().unwrap().shape(), &[4]);
-            /// assert!(norm.affine(false).weight.is_none());
-            /// ```
             #[must_use]
             pub fn affine(mut self, affine: bool) -> Self {
                 let n = [self.num_features];
@@ -83,13 +65,6 @@ macro_rules! running_norm {
             }
 
             /// With or without running statistics. Without, the input's own are always used.
-            ///
-            /// ```
-            #[doc = concat!("use torchrs::nn::", stringify!($name), ";")]
-            #[doc = concat!("let norm = ", stringify!($name), "::new(4).track_running_stats(true);")]
-            /// assert_eq!(norm.running_var.as_ref().unwrap().to_vec::<f32>(), [1.0; 4]);
-            /// assert!(norm.track_running_stats(false).running_var.is_none());
-            /// ```
             #[must_use]
             pub fn track_running_stats(mut self, track: bool) -> Self {
                 let n = [self.num_features];

@@ -24,11 +24,6 @@ pub struct StateDict {
 
 impl StateDict {
     /// An empty one.
-    ///
-    /// ```
-    /// use torchrs::nn::StateDict;
-    /// assert!(StateDict::new().is_empty());
-    /// ```
     pub fn new() -> Self {
         Self::default()
     }
@@ -55,66 +50,31 @@ impl StateDict {
     }
 
     /// The tensor of this name.
-    ///
-    /// ```
-    /// use torchrs::nn::{Linear, Module};
-    /// let state = Linear::no_bias(3, 2).state_dict();
-    /// assert_eq!(state.get("weight").unwrap().shape(), &[2, 3]);
-    /// assert!(state.get("bias").is_none());
-    /// ```
     pub fn get(&self, name: &str) -> Option<&Tensor> {
         self.positions.get(name).map(|&i| &self.entries[i].1)
     }
 
     /// True when there is a tensor of this name.
-    ///
-    /// ```
-    /// use torchrs::nn::{Linear, Module};
-    /// let state = Linear::no_bias(3, 2).state_dict();
-    /// assert!(state.contains_key("weight") && !state.contains_key("bias"));
-    /// ```
     pub fn contains_key(&self, name: &str) -> bool {
         self.positions.contains_key(name)
     }
 
     /// Number of entries.
-    ///
-    /// ```
-    /// use torchrs::nn::{Linear, Module};
-    /// assert_eq!(Linear::new(3, 2).state_dict().len(), 2);
-    /// ```
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// True when there are none.
-    ///
-    /// ```
-    /// use torchrs::nn::{Linear, Module, ReLU};
-    /// assert!(ReLU.state_dict().is_empty() && !Linear::new(3, 2).state_dict().is_empty());
-    /// ```
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
     /// The names in order.
-    ///
-    /// ```
-    /// use torchrs::nn::{Linear, Module};
-    /// assert_eq!(Linear::new(3, 2).state_dict().keys().collect::<Vec<_>>(), ["weight", "bias"]);
-    /// ```
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
         self.entries.iter().map(|(name, _)| name.as_str())
     }
 
     /// Names and tensors in order.
-    ///
-    /// ```
-    /// use torchrs::nn::{Linear, Module};
-    /// let state = Linear::new(3, 2).state_dict();
-    /// let sizes: Vec<(&str, usize)> = state.iter().map(|(name, tensor)| (name, tensor.numel())).collect();
-    /// assert_eq!(sizes, [("weight", 6), ("bias", 2)]);
-    /// ```
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Tensor)> {
         self.entries.iter().map(|(name, tensor)| (name.as_str(), tensor))
     }
@@ -176,18 +136,8 @@ impl From<StateDict> for BTreeMap<String, Tensor> {
 /// ```
 pub trait NamedTensors {
     /// The tensor of this name.
-    ///
-    /// ```
-    /// use torchrs::nn::{Linear, Module, NamedTensors};
-    /// assert_eq!(Linear::new(3, 2).state_dict().tensor("bias").unwrap().shape(), &[2]);
-    /// ```
     fn tensor(&self, name: &str) -> Option<&Tensor>;
     /// All names, in order.
-    ///
-    /// ```
-    /// use torchrs::nn::{Linear, Module, NamedTensors};
-    /// assert_eq!(Linear::new(3, 2).state_dict().names(), ["weight", "bias"]);
-    /// ```
     fn names(&self) -> Vec<&str>;
 }
 

@@ -45,23 +45,11 @@ impl StatisticsGroup {
     }
 
     /// All ranks of `group` from now on; `None`: of the default group.
-    ///
-    /// ```
-    /// use torchrs::nn::StatisticsGroup;
-    /// let group = StatisticsGroup::default();
-    /// group.join(None);
-    /// assert!(group.is_joined());
-    /// ```
     pub fn join(&self, group: Option<&ProcessGroup>) {
         *self.ranks.write() = group.map_or(Ranks::Default, |group| Ranks::Of(group.clone()));
     }
 
     /// True when statistics may be those of several ranks.
-    ///
-    /// ```
-    /// use torchrs::nn::StatisticsGroup;
-    /// assert!(!StatisticsGroup::default().is_joined());
-    /// ```
     pub fn is_joined(&self) -> bool {
         !matches!(*self.ranks.read(), Ranks::Own)
     }

@@ -116,11 +116,6 @@ macro_rules! cells {
             }
 
             /// Without biases.
-            ///
-            /// ```
-            #[doc = concat!("let cell = torchrs::nn::", stringify!($name), "::new(3, 5).no_bias();")]
-            /// assert!(cell.bias_ih.is_none() && cell.bias_hh.is_none());
-            /// ```
             #[must_use]
             pub fn no_bias(mut self) -> Self {
                 (self.bias_ih, self.bias_hh) = (None, None);
@@ -190,14 +185,6 @@ cells! {
 
 impl RNNCell {
     /// With another nonlinearity.
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::{Module, RNNCell, RNNNonlinearity, init}};
-    /// let cell = RNNCell::new(1, 1).nonlinearity(RNNNonlinearity::Relu);
-    /// cell.parameters().iter().for_each(|p| init::ones_(p));
-    /// // 7 + 1 + 0 + 1
-    /// assert_eq!(cell.forward(&Tensor::from([7f32]), None).item(), 9.0);
-    /// ```
     #[must_use]
     pub fn nonlinearity(mut self, nonlinearity: RNNNonlinearity) -> Self {
         self.nonlinearity = nonlinearity;

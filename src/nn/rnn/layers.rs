@@ -347,13 +347,6 @@ layers! {
 impl RNN {
     /// With [`RNNNonlinearity::Tanh`].
     ///
-    /// ```
-    /// use torchrs::nn::{Module, RNN};
-    /// let names: Vec<String> =
-    ///     RNN::new(3, 5, Default::default()).named_parameters().into_iter().map(|(name, _)| name).collect();
-    /// assert_eq!(names, ["weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"]);
-    /// ```
-    ///
     /// # Panics
     /// Throws [`Error::Argument`] for sizes and options that cannot be.
     #[track_caller]
@@ -387,12 +380,6 @@ impl RNN {
 
 impl GRU {
     /// Weights and biases start uniform within 1 / sqrt(hidden_size).
-    ///
-    /// ```
-    /// use torchrs::nn::{GRU, Module};
-    /// // Three gates.
-    /// assert_eq!(GRU::new(3, 5, Default::default()).parameters()[0].shape(), &[3 * 5, 3]);
-    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Argument`] for sizes and options that cannot be.

@@ -23,14 +23,6 @@ pub struct TransformerEncoder {
 
 impl TransformerEncoder {
     /// Layers that are made one by one, so each has its own initial weights.
-    ///
-    /// ```
-    /// use torchrs::nn::{LayerNorm, Module, TransformerEncoder, TransformerEncoderLayer};
-    /// let layer = TransformerEncoderLayer::new(8, 2, Default::default());
-    /// let encoder = TransformerEncoder::new(vec![layer], Some(LayerNorm::new(8)));
-    /// assert!(encoder.state_dict().contains_key("layers.0.norm1.weight"));
-    /// assert!(encoder.state_dict().contains_key("norm.weight"));
-    /// ```
     pub fn new(layers: Vec<TransformerEncoderLayer>, norm: Option<LayerNorm>) -> Self {
         TransformerEncoder { layers, norm }
     }
@@ -85,14 +77,6 @@ pub struct TransformerDecoder {
 
 impl TransformerDecoder {
     /// Layers that are made one by one, so each has its own initial weights.
-    ///
-    /// ```
-    /// use torchrs::nn::{LayerNorm, Module, TransformerDecoder, TransformerDecoderLayer};
-    /// let layer = TransformerDecoderLayer::new(8, 2, Default::default());
-    /// let decoder = TransformerDecoder::new(vec![layer], Some(LayerNorm::new(8)));
-    /// assert!(decoder.state_dict().contains_key("layers.0.norm3.weight"));
-    /// assert!(decoder.state_dict().contains_key("norm.weight"));
-    /// ```
     pub fn new(layers: Vec<TransformerDecoderLayer>, norm: Option<LayerNorm>) -> Self {
         TransformerDecoder { layers, norm }
     }

@@ -28,12 +28,6 @@ pub trait FusesBatchNorm: Module + Clone {
     /// ```
     fn by_outputs(&self) -> Tensor;
     /// The bias, if there is one.
-    ///
-    /// ```
-    /// use torchrs::nn::{Linear, utils::FusesBatchNorm};
-    /// assert_eq!(FusesBatchNorm::bias(&Linear::new(3, 2)).unwrap().shape(), &[2]);
-    /// assert!(FusesBatchNorm::bias(&Linear::no_bias(3, 2)).is_none());
-    /// ```
     fn bias(&self) -> Option<&Tensor>;
     /// This layer with another weight, as [`by_outputs`](Self::by_outputs) gives it, and bias.
     ///
@@ -186,16 +180,6 @@ pub fn fuse_conv_bn_eval<L: FusesBatchNorm>(conv: &L, norm: &impl ChannelNorm) -
 }
 
 /// [`fuse_conv_bn_eval`] for a linear layer (`torch.nn.utils.fusion.fuse_linear_bn_eval`).
-///
-/// ```
-/// use torchrs::nn::{BatchNorm1d, Forward, Linear, Module, utils::fuse_linear_bn_eval};
-/// use torchrs::{Dtype, Tensor};
-/// let (linear, norm) = (Linear::new(3, 2), BatchNorm1d::new(2));
-/// norm.eval();
-/// let x = Tensor::randn([5, 3], Dtype::F32);
-/// let fused = fuse_linear_bn_eval(&linear, &norm).forward(&x);
-/// assert!((fused - norm.forward(&linear.forward(&x))).abs().max().item() < 1e-5);
-/// ```
 ///
 /// # Panics
 /// As there.

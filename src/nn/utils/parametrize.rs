@@ -105,16 +105,6 @@ pub trait Parametrization: Module + CloneBoxed {
 /// ```
 pub trait CloneBoxed {
     /// The copy.
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::{Module, utils::parametrize::{CloneBoxed, Parametrization}}};
-    /// #[derive(Module, Clone)]
-    /// struct Minus;
-    /// impl Parametrization for Minus {
-    ///     fn forward(&self, originals: &[Tensor]) -> Tensor { -&originals[0] }
-    /// }
-    /// assert_eq!(Minus.clone_boxed().name(), "Minus");
-    /// ```
     fn clone_boxed(&self) -> Box<dyn Parametrization>;
 }
 
@@ -470,12 +460,6 @@ impl<M: Module + Clone> Parametrized<M> {
     }
 
     /// Whether a tensor is parametrized (`is_parametrized`).
-    ///
-    /// ```
-    /// use torchrs::nn::{Linear, utils::parametrizations::weight_norm};
-    /// let layer = weight_norm(Linear::new(3, 2), "weight", 0);
-    /// assert!(layer.is_parametrized("weight") && !layer.is_parametrized("bias"));
-    /// ```
     pub fn is_parametrized(&self, name: &str) -> bool {
         self.list(name).is_some()
     }
@@ -618,14 +602,6 @@ pub fn register_parametrization<M: Module + Clone>(
 }
 
 /// See [`Parametrized::remove`] (`torch.nn.utils.parametrize.remove_parametrizations`).
-///
-/// ```
-/// use torchrs::nn::utils::{parametrizations::weight_norm, parametrize::remove_parametrizations};
-/// use torchrs::nn::{Linear, Module};
-/// let layer = weight_norm(Linear::new(3, 2), "weight", 0);
-/// let layer = remove_parametrizations(layer, "weight", true);
-/// assert_eq!(layer.name(), "Linear");
-/// ```
 ///
 /// # Panics
 /// As there.

@@ -38,14 +38,6 @@ pub fn allreduce(bucket: &GradBucket, group: &ProcessGroup) -> Result<Tensor> {
 
 /// The mean of gradients rounded to f16: half the bytes of f32 (`fp16_compress_hook`).
 ///
-/// ```
-/// use torchrs::distributed::{DistributedDataParallel, comm_hooks, init_process_group};
-/// # let group = init_process_group(Default::default())?;
-/// let model = DistributedDataParallel::new(torchrs::nn::Linear::new(3, 2), &group)?;
-/// model.register_comm_hook(comm_hooks::fp16_compress)?;
-/// # Ok::<(), torchrs::Error>(())
-/// ```
-///
 /// # Errors
 /// As [`ProcessGroup::all_reduce`].
 pub fn fp16_compress(bucket: &GradBucket, group: &ProcessGroup) -> Result<Tensor> {
@@ -53,14 +45,6 @@ pub fn fp16_compress(bucket: &GradBucket, group: &ProcessGroup) -> Result<Tensor
 }
 
 /// The mean of gradients rounded to bf16: half the bytes of f32, and its range (`bf16_compress_hook`).
-///
-/// ```
-/// use torchrs::distributed::{DistributedDataParallel, comm_hooks, init_process_group};
-/// # let group = init_process_group(Default::default())?;
-/// let model = DistributedDataParallel::new(torchrs::nn::Linear::new(3, 2), &group)?;
-/// model.register_comm_hook(comm_hooks::bf16_compress)?;
-/// # Ok::<(), torchrs::Error>(())
-/// ```
 ///
 /// # Errors
 /// As [`ProcessGroup::all_reduce`].
@@ -92,14 +76,6 @@ pub fn fp16_compress_wrapper(hook: impl CommHook) -> impl CommHook {
 }
 
 /// `hook` on gradients rounded to bf16 (`bf16_compress_wrapper`).
-///
-/// ```
-/// use torchrs::distributed::{DistributedDataParallel, comm_hooks, init_process_group};
-/// # let group = init_process_group(Default::default())?;
-/// let model = DistributedDataParallel::new(torchrs::nn::Linear::new(3, 2), &group)?;
-/// model.register_comm_hook(comm_hooks::bf16_compress_wrapper(comm_hooks::allreduce))?;
-/// # Ok::<(), torchrs::Error>(())
-/// ```
 pub fn bf16_compress_wrapper(hook: impl CommHook) -> impl CommHook {
     wrapper(hook, Dtype::BF16)
 }

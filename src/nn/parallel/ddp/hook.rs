@@ -45,40 +45,17 @@ pub struct GradBucket {
 
 impl GradBucket {
     /// Its number: buckets are sent in this order.
-    ///
-    /// ```
-    /// use torchrs::distributed::{GradBucket, ProcessGroup};
-    /// use torchrs::{Result, Tensor};
-    /// fn hook(bucket: &GradBucket, group: &ProcessGroup) -> Result<Tensor> {
-    ///     println!("bucket {} of {} numbers", bucket.index(), bucket.buffer().numel());
-    ///     torchrs::distributed::comm_hooks::allreduce(bucket, group)
-    /// }
-    /// ```
     pub fn index(&self) -> usize {
         self.index
     }
 
     /// Whether it is the last one of this backward.
-    ///
-    /// ```
-    /// use torchrs::distributed::GradBucket;
-    /// fn count(bucket: &GradBucket, steps: &mut u64) {
-    ///     *steps += u64::from(bucket.is_last());
-    /// }
-    /// ```
     pub fn is_last(&self) -> bool {
         self.is_last
     }
 
     /// This rank's gradients, one behind the other, with zeros between some of them: one dimension. The
     /// hook may write to it.
-    ///
-    /// ```
-    /// use torchrs::{Tensor, distributed::GradBucket};
-    /// fn half(bucket: &GradBucket) -> Tensor {
-    ///     bucket.buffer() * 0.5
-    /// }
-    /// ```
     pub fn buffer(&self) -> &Tensor {
         &self.buffer
     }
@@ -99,13 +76,6 @@ impl GradBucket {
     }
 
     /// The parameters whose gradients these are.
-    ///
-    /// ```
-    /// use torchrs::distributed::GradBucket;
-    /// fn shapes(bucket: &GradBucket) -> Vec<Vec<usize>> {
-    ///     bucket.parameters().iter().map(|p| p.shape().to_vec()).collect()
-    /// }
-    /// ```
     pub fn parameters(&self) -> Vec<Tensor> {
         self.members.iter().map(|(parameter, _)| parameter.clone()).collect()
     }

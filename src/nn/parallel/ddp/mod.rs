@@ -84,20 +84,6 @@ impl<M: Module> DistributedDataParallel<M> {
     /// Wraps `module`: verifies that all ranks have the same parameters and buffers, gives all of
     /// them rank 0's values, and hooks the gradients.
     ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
-    /// use torchrs::{Tensor, distributed::{DDPOptions, DistributedDataParallel}, nn::{self, Forward}};
-    /// # fn main() -> torchrs::Result<()> {
-    /// # two_ranks(|group| {
-    /// let options = DDPOptions { bucket_cap_mb: 1.0, ..Default::default() };
-    /// let model = DistributedDataParallel::with_options(nn::Linear::new(1, 1), &group, options)?;
-    /// model.forward(&Tensor::from([[group.rank() as f32 + 1.0]])).sum().backward();
-    /// assert_eq!(model.weight.grad().unwrap().item(), 1.5);
-    /// # Ok(())
-    /// # })
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// As [`new`](Self::new).
     #[track_caller]
@@ -130,14 +116,6 @@ impl<M: Module> DistributedDataParallel<M> {
     }
 
     /// The model.
-    ///
-    /// ```
-    /// use torchrs::{distributed::{self, DistributedDataParallel}, nn};
-    /// let group = distributed::init_process_group(Default::default())?;
-    /// let model = DistributedDataParallel::new(nn::Linear::new(3, 2), &group)?;
-    /// assert_eq!(model.module().weight.shape(), [2, 3]);
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     pub fn module(&self) -> &M {
         &self.module
     }
