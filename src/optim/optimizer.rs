@@ -91,40 +91,15 @@ pub trait Optimizer: Send {
     }
 
     /// All parameters, group after group.
-    ///
-    /// ```
-    /// use torchrs::{Tensor, optim::{Optimizer, SGD}};
-    /// let w = Tensor::from([1f64]).requires_grad_(true);
-    /// assert!(SGD::new([w.clone()], Default::default()).parameters()[0].ptr_eq(&w));
-    /// ```
     fn parameters(&self) -> Vec<Tensor>;
 
     /// Number of parameter groups.
-    ///
-    /// ```
-    /// use torchrs::{Tensor, optim::{Optimizer, ParamGroup, SGD}};
-    /// let group = |x: f64| ParamGroup::new([Tensor::from([x])], Default::default());
-    /// assert_eq!(SGD::with_groups([group(1.0), group(2.0)]).num_groups(), 2);
-    /// ```
     fn num_groups(&self) -> usize;
 
     /// The learning rate of a group.
-    ///
-    /// ```
-    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
-    /// let options = SGDOptions { lr: 0.5, ..Default::default() };
-    /// assert_eq!(SGD::new([Tensor::from([1f64])], options).lr(0), 0.5);
-    /// ```
     fn lr(&self, group: usize) -> f64;
 
     /// Sets the learning rate of a group.
-    ///
-    /// ```
-    /// use torchrs::{Tensor, optim::{Optimizer, SGD}};
-    /// let mut optimizer = SGD::new([Tensor::from([1f64])], Default::default());
-    /// optimizer.set_lr(0, 0.25);
-    /// assert_eq!((optimizer.lr(0), optimizer.options(0).lr), (0.25, 0.25));
-    /// ```
     fn set_lr(&mut self, group: usize, lr: f64);
 
     /// The learning rate of a group when the first scheduler was made for this optimizer; it is what
@@ -142,15 +117,6 @@ pub trait Optimizer: Send {
     fn initial_lr(&self, group: usize) -> Option<f64>;
 
     /// Sets [`initial_lr`](Self::initial_lr).
-    ///
-    /// ```
-    /// use torchrs::optim::lr_scheduler::LambdaLR;
-    /// use torchrs::{Tensor, optim::{Optimizer, SGD}};
-    /// let mut optimizer = SGD::new([Tensor::from([1f64])], Default::default());
-    /// optimizer.set_initial_lr(0, 8.0);
-    /// LambdaLR::new(&mut optimizer, |_| 0.5);
-    /// assert_eq!(optimizer.lr(0), 4.0);
-    /// ```
     fn set_initial_lr(&mut self, group: usize, lr: f64);
 
     /// True after [`load_state_dict`](Self::load_state_dict) of a state that a scheduler had set rates in, until
@@ -188,28 +154,10 @@ pub trait Optimizer: Send {
     fn momentum(&self, group: usize) -> Option<f64>;
 
     /// Sets [`momentum`](Self::momentum).
-    ///
-    /// ```
-    /// use torchrs::{Tensor, optim::{Adam, Optimizer}};
-    /// let mut optimizer = Adam::new([Tensor::from([1f64])], Default::default());
-    /// optimizer.set_momentum(0, 0.8);
-    /// assert_eq!(optimizer.options(0).betas, (0.8, 0.999));
-    /// ```
     fn set_momentum(&mut self, group: usize, momentum: f64);
 
     /// States and options, to be saved. The tensors are the optimizer's own: the next step changes
     /// them.
-    ///
-    /// ```
-    /// use torchrs::{Tensor, optim::{Adam, Optimizer, StateValue}};
-    /// let w = Tensor::from([1f64]).requires_grad_(true);
-    /// let mut optimizer = Adam::new([w.clone()], Default::default());
-    /// (&w * 2.0).backward();
-    /// optimizer.step();
-    /// let saved = optimizer.state_dict();
-    /// assert!(matches!(saved.state[0]["step"], StateValue::Number(1.0)));
-    /// assert_eq!(saved.param_groups[0]["betas"][0], 0.9);
-    /// ```
     fn state_dict(&self) -> OptimizerState;
 
     /// Continues from a saved state, on copies of its tensors. When there is an error nothing has

@@ -139,34 +139,6 @@ pub trait Rule: 'static {
     }
 
     /// State of a parameter before its first step.
-    ///
-    /// ```
-    /// # use std::collections::BTreeMap;
-    /// # use torchrs::optim::engine::{Item, ParamState, Rule, StateReader};
-    /// # use torchrs::optim::{SGDOptions, StateValue};
-    /// # use torchrs::{Result, Tensor};
-    /// struct Velocity(Tensor);
-    /// # impl ParamState for Velocity {
-    /// #     fn save(&self) -> BTreeMap<String, StateValue> {
-    /// #         BTreeMap::new()
-    /// #     }
-    /// #     fn load(entries: &StateReader<'_>) -> Result<Self> {
-    /// #         Ok(Velocity(entries.tensor("velocity")?))
-    /// #     }
-    /// # }
-    /// enum Momentum {}
-    /// impl Rule for Momentum {
-    /// #     type Options = SGDOptions;
-    /// #     type State = Velocity;
-    /// #     const NAME: &'static str = "Momentum";
-    /// #     fn update(_: &SGDOptions, _: &mut [Item<'_, Velocity>]) {}
-    ///     fn init(_: &SGDOptions, parameter: &Tensor) -> Velocity {
-    ///         Velocity(parameter.zeros_like())
-    ///     }
-    /// }
-    /// let state = Momentum::init(&SGDOptions::default(), &Tensor::from([3f32, 4.]));
-    /// assert_eq!(state.0.to_vec::<f32>(), [0.0, 0.0]);
-    /// ```
     fn init(options: &Self::Options, parameter: &Tensor) -> Self::State;
 
     /// Updates parameters of one group. Runs under `no_grad`.
@@ -254,12 +226,6 @@ pub struct ParamGroup<O> {
 
 impl<O> ParamGroup<O> {
     /// A group.
-    ///
-    /// ```
-    /// use torchrs::{nn::{self, Module}, optim::{ParamGroup, SGDOptions}};
-    /// let group = ParamGroup::new(nn::Linear::new(3, 2).parameters(), SGDOptions::default());
-    /// assert_eq!(group.params.len(), 2);
-    /// ```
     pub fn new(params: impl IntoIterator<Item = Tensor>, options: O) -> Self {
         ParamGroup { params: params.into_iter().collect(), options }
     }
@@ -378,12 +344,6 @@ impl<R: Rule> RuleOptimizer<R> {
     }
 
     /// The options of a group.
-    ///
-    /// ```
-    /// use torchrs::{Tensor, optim::SGD};
-    /// let optimizer = SGD::new([Tensor::from([1f64])], Default::default());
-    /// assert_eq!((optimizer.options(0).lr, optimizer.options(0).nesterov), (1e-3, false));
-    /// ```
     pub fn options(&self, group: usize) -> &R::Options {
         &self.groups[group].options
     }

@@ -30,20 +30,8 @@ pub trait GroupOptions:
     Clone + Default + Serialize + DeserializeOwned + Send + Sync + 'static
 {
     /// The learning rate.
-    ///
-    /// ```
-    /// use torchrs::optim::{SGDOptions, engine::GroupOptions};
-    /// assert_eq!(GroupOptions::lr(&SGDOptions { lr: 0.5, ..Default::default() }), 0.5);
-    /// ```
     fn lr(&self) -> f64;
     /// Sets the learning rate.
-    ///
-    /// ```
-    /// use torchrs::optim::{SGDOptions, engine::GroupOptions};
-    /// let mut options = SGDOptions::default();
-    /// options.set_lr(0.5);
-    /// assert_eq!(options.lr, 0.5);
-    /// ```
     fn set_lr(&mut self, lr: f64);
     /// The momentum, or the first beta.
     ///
@@ -56,13 +44,6 @@ pub trait GroupOptions:
         None
     }
     /// Sets the momentum, or the first beta.
-    ///
-    /// ```
-    /// use torchrs::optim::{AdamOptions, engine::GroupOptions};
-    /// let mut options = AdamOptions::default();
-    /// options.set_momentum(0.8);
-    /// assert_eq!(options.betas, (0.8, 0.999));
-    /// ```
     fn set_momentum(&mut self, _momentum: f64) {}
     /// Name, value and rule of the first option that cannot be used.
     ///

@@ -30,57 +30,8 @@ use crate::tensor::Tensor;
 /// ```
 pub trait ParamState: Send + Sync + Sized + 'static {
     /// The entries under PyTorch's names.
-    ///
-    /// ```
-    /// # use std::collections::BTreeMap;
-    /// # use torchrs::optim::engine::{ParamState, StateReader};
-    /// # use torchrs::{Result, optim::StateValue};
-    /// struct Steps(f64);
-    /// impl ParamState for Steps {
-    ///     fn save(&self) -> BTreeMap<String, StateValue> {
-    ///         BTreeMap::from([("step".to_owned(), StateValue::Number(self.0))])
-    ///     }
-    /// #     fn load(entries: &StateReader<'_>) -> Result<Self> {
-    /// #         Ok(Steps(entries.number("step")?))
-    /// #     }
-    /// }
-    /// assert!(matches!(Steps(3.0).save()["step"], StateValue::Number(3.0)));
-    /// ```
     fn save(&self) -> BTreeMap<String, StateValue>;
     /// The inverse of [`save`](Self::save).
-    ///
-    /// ```
-    /// # use std::collections::BTreeMap;
-    /// # use torchrs::optim::engine::{Item, ParamState, Rule, RuleOptimizer, StateReader};
-    /// # use torchrs::optim::{Optimizer, SGDOptions, StateValue};
-    /// # use torchrs::{Result, Tensor};
-    /// struct Steps(f64);
-    /// impl ParamState for Steps {
-    /// #     fn save(&self) -> BTreeMap<String, StateValue> {
-    /// #         BTreeMap::from([("step".to_owned(), StateValue::Number(self.0))])
-    /// #     }
-    ///     fn load(entries: &StateReader<'_>) -> Result<Self> {
-    ///         Ok(Steps(entries.number("step")?))
-    ///     }
-    /// }
-    /// # enum TestRule {}
-    /// # impl Rule for TestRule {
-    /// #     type Options = SGDOptions;
-    /// #     type State = Steps;
-    /// #     const NAME: &'static str = "Test";
-    /// #     fn init(_: &SGDOptions, _: &Tensor) -> Steps {
-    /// #         Steps(0.0)
-    /// #     }
-    /// #     fn update(_: &SGDOptions, _: &mut [Item<'_, Steps>]) {}
-    /// # }
-    /// # let w = Tensor::from([1f32]).requires_grad_(true);
-    /// # let mut optimizer = RuleOptimizer::<TestRule>::new([w], Default::default());
-    /// let mut saved = optimizer.state_dict();
-    /// saved.state[0].insert("step".into(), StateValue::Number(3.0));
-    /// optimizer.load_state_dict(&saved)?;
-    /// assert!(matches!(optimizer.state_dict().state[0]["step"], StateValue::Number(3.0)));
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     ///
     /// # Errors
     /// Those of the reader's methods.
@@ -252,40 +203,6 @@ impl StateReader<'_> {
     }
 
     /// The parameter whose state is read.
-    ///
-    /// ```
-    /// # use std::collections::BTreeMap;
-    /// # use torchrs::optim::engine::{Item, ParamState, Rule, RuleOptimizer, StateReader};
-    /// # use torchrs::optim::{Optimizer, SGDOptions, StateValue};
-    /// # use torchrs::{Result, Tensor};
-    /// struct State;
-    /// impl ParamState for State {
-    ///     fn load(entries: &StateReader<'_>) -> Result<Self> {
-    ///         assert_eq!(entries.parameter().to_vec::<f32>(), [1.0, 2.0]);
-    ///         Ok(State)
-    ///     }
-    /// #     fn save(&self) -> BTreeMap<String, StateValue> {
-    /// #         BTreeMap::new()
-    /// #     }
-    /// }
-    /// # enum TestRule {}
-    /// # impl Rule for TestRule {
-    /// #     type Options = SGDOptions;
-    /// #     type State = State;
-    /// #     const NAME: &'static str = "Test";
-    /// #     fn init(_: &SGDOptions, _: &Tensor) -> State {
-    /// #         State
-    /// #     }
-    /// #     fn update(_: &SGDOptions, _: &mut [Item<'_, State>]) {}
-    /// # }
-    /// # let w = Tensor::from([1f32, 2.]).requires_grad_(true);
-    /// # let mut optimizer = RuleOptimizer::<TestRule>::new([w], Default::default());
-    /// # let mut saved = optimizer.state_dict();
-    /// // of a parameter with two elements:
-    /// saved.state[0].insert("step".into(), StateValue::Number(3.0));
-    /// # optimizer.load_state_dict(&saved)?;
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     pub fn parameter(&self) -> &Tensor {
         self.parameter
     }
@@ -335,41 +252,6 @@ impl StateReader<'_> {
     }
 
     /// [`tensor_if_any`](Self::tensor_if_any) of one that must be there.
-    ///
-    /// ```
-    /// # use std::collections::BTreeMap;
-    /// # use torchrs::optim::engine::{Item, ParamState, Rule, RuleOptimizer, StateReader};
-    /// # use torchrs::optim::{Optimizer, SGDOptions, StateValue};
-    /// # use torchrs::{Result, Tensor};
-    /// struct State;
-    /// impl ParamState for State {
-    ///     fn load(entries: &StateReader<'_>) -> Result<Self> {
-    ///         assert_eq!(entries.tensor("mean")?.to_vec::<f32>(), [0.5, 1.5]);
-    ///         assert!(entries.tensor("largest").is_err());
-    ///         Ok(State)
-    ///     }
-    /// #     fn save(&self) -> BTreeMap<String, StateValue> {
-    /// #         BTreeMap::new()
-    /// #     }
-    /// }
-    /// # enum TestRule {}
-    /// # impl Rule for TestRule {
-    /// #     type Options = SGDOptions;
-    /// #     type State = State;
-    /// #     const NAME: &'static str = "Test";
-    /// #     fn init(_: &SGDOptions, _: &Tensor) -> State {
-    /// #         State
-    /// #     }
-    /// #     fn update(_: &SGDOptions, _: &mut [Item<'_, State>]) {}
-    /// # }
-    /// # let w = Tensor::from([1f32, 2.]).requires_grad_(true);
-    /// # let mut optimizer = RuleOptimizer::<TestRule>::new([w], Default::default());
-    /// # let mut saved = optimizer.state_dict();
-    /// // of a parameter with two elements:
-    /// saved.state[0].insert("mean".into(), StateValue::Tensor(Tensor::from([0.5f64, 1.5])));
-    /// # optimizer.load_state_dict(&saved)?;
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     ///
     /// # Errors
     /// [`Error::Argument`] when it is not there or has another shape.

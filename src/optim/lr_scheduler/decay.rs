@@ -157,15 +157,6 @@ pub struct Exponential {
 
 impl ExponentialLR {
     /// For `optimizer`.
-    ///
-    /// ```
-    /// use torchrs::optim::lr_scheduler::{ExponentialLR, LRScheduler};
-    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
-    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
-    /// let mut schedule = ExponentialLR::new(&mut optimizer, 0.25);
-    /// let rates = [0; 2].map(|_| { schedule.step(&mut optimizer); optimizer.lr(0) });
-    /// assert_eq!(rates, [0.25, 0.0625]);
-    /// ```
     pub fn new(optimizer: &mut dyn Optimizer, gamma: f64) -> Self {
         Scheduler::with(optimizer, Exponential { gamma })
     }

@@ -105,15 +105,6 @@ pub struct Polynomial {
 
 impl PolynomialLR {
     /// For `optimizer`; PyTorch's defaults are 5 and 1.
-    ///
-    /// ```
-    /// use torchrs::optim::lr_scheduler::{LRScheduler, PolynomialLR};
-    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
-    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
-    /// let mut schedule = PolynomialLR::new(&mut optimizer, 2, 2.0);
-    /// let rates = [0; 2].map(|_| { schedule.step(&mut optimizer); optimizer.lr(0) });
-    /// assert_eq!(rates, [0.25, 0.0]);
-    /// ```
     pub fn new(optimizer: &mut dyn Optimizer, total_iters: u64, power: f64) -> Self {
         Scheduler::with(optimizer, Polynomial { total_iters, power })
     }

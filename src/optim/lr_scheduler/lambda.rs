@@ -80,16 +80,6 @@ pub struct ByFunction<const CURRENT: bool> {
 
 impl<const CURRENT: bool> Scheduler<ByFunction<CURRENT>> {
     /// For all groups of `optimizer` the same function.
-    ///
-    /// ```
-    /// use torchrs::optim::lr_scheduler::{LRScheduler, MultiplicativeLR};
-    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
-    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
-    /// let mut schedule = MultiplicativeLR::new(&mut optimizer, |_| 0.5);
-    /// assert_eq!(optimizer.lr(0), 1.0);
-    /// let rates = [0; 2].map(|_| { schedule.step(&mut optimizer); optimizer.lr(0) });
-    /// assert_eq!(rates, [0.5, 0.25]);
-    /// ```
     pub fn new(
         optimizer: &mut dyn Optimizer,
         factor: impl Fn(i64) -> f64 + Send + 'static,

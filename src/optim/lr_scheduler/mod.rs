@@ -64,39 +64,12 @@ pub use warmup::{Linear, LinearLR, WarmupCosine, WarmupCosineLR};
 /// ```
 pub trait LRScheduler: Send {
     /// Sets the rates of the next epoch. `optimizer` is the one that the scheduler was made for.
-    ///
-    /// ```
-    /// use torchrs::optim::lr_scheduler::{ExponentialLR, LRScheduler};
-    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
-    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
-    /// let mut schedule = ExponentialLR::new(&mut optimizer, 0.5);
-    /// assert_eq!(optimizer.lr(0), 1.0);
-    /// schedule.step(&mut optimizer);
-    /// assert_eq!(optimizer.lr(0), 0.5);
-    /// ```
     fn step(&mut self, optimizer: &mut dyn Optimizer);
 
     /// The rates that were set last, by group.
-    ///
-    /// ```
-    /// use torchrs::optim::lr_scheduler::{ConstantLR, LRScheduler};
-    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
-    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
-    /// assert_eq!(ConstantLR::new(&mut optimizer, 0.5, 2).last_lr(), [0.5]);
-    /// ```
     fn last_lr(&self) -> Vec<f64>;
 
     /// Settings and position, to be saved.
-    ///
-    /// ```
-    /// use torchrs::optim::lr_scheduler::{LRScheduler, StepLR};
-    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
-    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
-    /// let mut schedule = StepLR::new(&mut optimizer, 2, 0.5);
-    /// schedule.step(&mut optimizer);
-    /// let state = schedule.state_dict();
-    /// assert!(state["step_size"] == 2 && state["gamma"] == 0.5 && state["last_epoch"] == 1);
-    /// ```
     fn state_dict(&self) -> Value;
 
     /// Continues from a saved position. The rates themselves are part of the optimizer's state. When
@@ -134,15 +107,6 @@ pub trait LRScheduler: Send {
     fn restart(&mut self, optimizer: &mut dyn Optimizer);
 
     /// Takes back the step that was made at construction, without changing rates.
-    ///
-    /// ```
-    /// use torchrs::optim::lr_scheduler::{ConstantLR, LRScheduler};
-    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
-    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
-    /// let mut schedule = ConstantLR::new(&mut optimizer, 0.5, 2);
-    /// schedule.undo_initial_step();
-    /// assert_eq!((optimizer.lr(0), schedule.last_epoch()), (0.5, -1));
-    /// ```
     fn undo_initial_step(&mut self);
 
     /// Makes that step again.
@@ -216,13 +180,6 @@ pub trait Schedule: Send {
     /// ```
     const NAME: &'static str;
     /// The next rate of a group, from its current one.
-    ///
-    /// ```
-    /// use torchrs::optim::lr_scheduler::{Moment, Schedule, Step};
-    /// let formula: Step = serde_json::from_str(r#"{"step_size": 2, "gamma": 0.5}"#).unwrap();
-    /// let at = Moment { epoch: 4, is_initial: false, group: 0, lr: 3.0, base_lr: 8.0 };
-    /// assert_eq!(formula.next(&at), 1.5);
-    /// ```
     fn next(&self, at: &Moment) -> f64;
     /// The rate as a function of the epoch alone, if there is such a form.
     ///
@@ -247,13 +204,6 @@ pub trait Schedule: Send {
         None
     }
     /// The settings under PyTorch's names.
-    ///
-    /// ```
-    /// use torchrs::optim::lr_scheduler::{Schedule, Step};
-    /// let formula: Step = serde_json::from_str(r#"{"step_size": 2, "gamma": 0.5}"#).unwrap();
-    /// let settings = formula.settings();
-    /// assert!(settings["step_size"] == 2 && settings["gamma"] == 0.5);
-    /// ```
     fn settings(&self) -> Map<String, Value>;
     /// The inverse of [`settings`](Self::settings).
     ///
@@ -392,16 +342,6 @@ impl<S: Schedule> Scheduler<S> {
     }
 
     /// The epoch of the current rates: the number of calls of [`step`](LRScheduler::step).
-    ///
-    /// ```
-    /// use torchrs::optim::lr_scheduler::{ExponentialLR, LRScheduler};
-    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
-    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
-    /// let mut schedule = ExponentialLR::new(&mut optimizer, 0.5);
-    /// assert_eq!(schedule.last_epoch(), 0);
-    /// let rates = [0; 2].map(|_| { schedule.step(&mut optimizer); optimizer.lr(0) });
-    /// assert_eq!((schedule.last_epoch(), rates[1]), (2, 0.25));
-    /// ```
     pub fn last_epoch(&self) -> i64 {
         self.last_epoch
     }

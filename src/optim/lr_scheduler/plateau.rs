@@ -226,32 +226,11 @@ impl ReduceLROnPlateau {
     }
 
     /// The rates after the last step, by group.
-    ///
-    /// ```
-    /// use torchrs::optim::lr_scheduler::{PlateauOptions, ReduceLROnPlateau};
-    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
-    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
-    /// let options = PlateauOptions { factor: 0.5, patience: 0, ..Default::default() };
-    /// let mut schedule = ReduceLROnPlateau::new(&mut optimizer, options);
-    /// schedule.step(&mut optimizer, f64::NAN); // no improvement
-    /// assert_eq!(schedule.last_lr(), [0.5]);
-    /// ```
     pub fn last_lr(&self) -> Vec<f64> {
         self.last_lr.clone()
     }
 
     /// Settings and position, to be saved.
-    ///
-    /// ```
-    /// use torchrs::optim::lr_scheduler::{ReduceLROnPlateau};
-    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
-    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
-    /// let mut schedule = ReduceLROnPlateau::new(&mut optimizer, Default::default());
-    /// schedule.step(&mut optimizer, 3.0);
-    /// schedule.step(&mut optimizer, 4.0);
-    /// let state = schedule.state_dict();
-    /// assert!(state["best"] == 3.0 && state["num_bad_epochs"] == 1);
-    /// ```
     pub fn state_dict(&self) -> Value {
         serde_json::to_value(self).expect("plain numbers")
     }

@@ -155,15 +155,6 @@ impl<M: Module> AveragedModel<M> {
     }
 
     /// How many updates there were.
-    ///
-    /// ```
-    /// use torchrs::{nn, optim::swa_utils::AveragedModel};
-    /// let model = nn::Linear::new(3, 2);
-    /// let average = AveragedModel::new(&model, Default::default());
-    /// assert_eq!(average.n_averaged(), 0);
-    /// average.update_parameters(&model);
-    /// assert_eq!(average.n_averaged(), 1);
-    /// ```
     pub fn n_averaged(&self) -> u64 {
         self.n_averaged.item() as u64
     }
