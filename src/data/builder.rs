@@ -50,14 +50,6 @@ impl<D: Dataset> DataLoaderBuilder<D> {
     }
 
     /// Samples in a batch (default: 1).
-    ///
-    /// ```
-    /// use torchrs::data::{DataLoader, datasets::Digits};
-    /// let loader = DataLoader::builder(Digits::all()).batch_size(600).build()?;
-    /// let (images, labels) = loader.iter().next().unwrap()?;
-    /// assert_eq!((images.shape(), labels.shape(), loader.len()), (&[600, 1, 8, 8][..], &[600][..], 3));
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     #[must_use]
     pub fn batch_size(mut self, batch_size: usize) -> Self {
         self.batch_size = batch_size;
@@ -65,15 +57,6 @@ impl<D: Dataset> DataLoaderBuilder<D> {
     }
 
     /// Whether every epoch has its own random order (default: false).
-    ///
-    /// ```
-    /// use torchrs::data::{DataLoader, datasets::Digits};
-    /// let loader = DataLoader::builder(Digits::all()).shuffle(true).batch_size(1797).build()?;
-    /// let labels = || loader.iter().next().unwrap().unwrap().1.to_vec::<i64>();
-    /// let (first, second) = (labels(), labels());
-    /// assert!(first != second && first.iter().sum::<i64>() == second.iter().sum::<i64>());
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     #[must_use]
     pub fn shuffle(mut self, shuffle: bool) -> Self {
         self.shuffle = shuffle;
@@ -115,15 +98,6 @@ impl<D: Dataset> DataLoaderBuilder<D> {
     }
 
     /// How many batches per worker are made ahead (default: 2).
-    ///
-    /// ```
-    /// use torchrs::data::{DataLoader, datasets::Synthetic};
-    /// let options = || DataLoader::builder(Synthetic::new(3)).workers(1);
-    /// let loader = options().prefetch_factor(4).build()?;
-    /// assert_eq!(loader.iter().map(|batch| batch.unwrap().1.item()).collect::<Vec<_>>(), [0.0, 1.0, 2.0]);
-    /// assert!(options().prefetch_factor(0).build().is_err());
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     #[must_use]
     pub fn prefetch_factor(mut self, prefetch_factor: usize) -> Self {
         self.prefetch_factor = prefetch_factor;
@@ -190,14 +164,6 @@ impl<D: Dataset> DataLoaderBuilder<D> {
 
     /// The device on which batches' tensors are (default: the CPU). For a GPU the loader's memory is pinned, and
     /// each batch is copied from the worker's slot while the one before it is in use.
-    ///
-    /// ```
-    /// use torchrs::{Device, cuda, data::{DataLoader, datasets::Digits}};
-    /// let device = if cuda::is_available() { Device::Cuda(0) } else { Device::Cpu };
-    /// let loader = DataLoader::builder(Digits::all()).batch_size(64).device(device).build()?;
-    /// assert_eq!(loader.iter().next().unwrap()?.0.device(), device);
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     #[must_use]
     pub fn device(mut self, device: Device) -> Self {
         self.device = device;

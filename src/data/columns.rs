@@ -61,28 +61,6 @@ impl Columns {
     }
 
     /// How many samples the batch has.
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/data/list.rs"));
-    /// # use torchrs::Tensor;
-    /// # #[derive(Clone)]
-    /// struct Own(i64);
-    /// impl Sample for Own {
-    /// #     type Batch = (usize, Tensor);
-    /// #     fn write(&self, out: &mut SampleWriter) {
-    /// #         self.0.write(out);
-    /// #     }
-    ///     fn batch(columns: &mut Columns) -> Self::Batch {
-    ///         (columns.samples(), columns.tensor())
-    ///     }
-    /// }
-    /// # fn main() -> torchrs::Result<()> {
-    /// let samples = List(vec![Own(7), Own(8), Own(9)]);
-    /// let loader = DataLoader::builder(samples).batch_size(2).build()?;
-    /// assert_eq!(loader.iter().map(|batch| batch.unwrap().0).collect::<Vec<_>>(), [2, 1]);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn samples(&self) -> usize {
         self.layout.samples
     }

@@ -44,11 +44,6 @@ pub trait Dataset: Serialize + DeserializeOwned + Send + Sync + 'static {
     type Sample: Sample;
 
     /// Number of samples.
-    ///
-    /// ```
-    /// use torchrs::data::{Dataset, datasets::Digits};
-    /// assert_eq!((Digits::train().len(), Digits::validation().len()), (1438, 359));
-    /// ```
     fn len(&self) -> usize;
 
     /// Sample number `index`, which is below [`len`](Self::len). A failure or panic here becomes
@@ -61,21 +56,9 @@ pub trait Dataset: Serialize + DeserializeOwned + Send + Sync + 'static {
     ///   generator of its own, on the thread that calls `get`, and leaves the program's alone;
     /// - numbers one by one: [`sample_random`];
     /// - other crates' generators: `StdRng::seed_from_u64(sample_seed(index))`, with [`sample_seed`].
-    ///
-    /// ```
-    /// use torchrs::data::{Dataset, datasets::Synthetic};
-    /// let (image, label) = Synthetic::new(10).get(3)?;
-    /// assert_eq!((image.shape(), label), (&[1, 28, 28][..], 3));
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     fn get(&self, index: usize) -> Result<Self::Sample>;
 
     /// True when there are no samples.
-    ///
-    /// ```
-    /// use torchrs::data::{Dataset, datasets::Synthetic};
-    /// assert!(Synthetic::new(0).is_empty() && !Synthetic::new(1).is_empty());
-    /// ```
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -282,13 +265,6 @@ pub struct SampleRandom(PhiloxStream);
 
 impl SampleRandom {
     /// A uniform number in [0, 1).
-    ///
-    /// ```
-    /// let mut random = torchrs::data::sample_random(0);
-    /// let numbers: Vec<f32> = (0..1000).map(|_| random.uniform()).collect();
-    /// assert!(numbers.iter().all(|n| (0.0..1.0).contains(n)));
-    /// assert!((numbers.iter().sum::<f32>() / 1000.0 - 0.5).abs() < 0.05);
-    /// ```
     pub fn uniform(&mut self) -> f32 {
         self.0.uniform()
     }
@@ -309,12 +285,6 @@ impl SampleRandom {
     }
 
     /// A standard normal number.
-    ///
-    /// ```
-    /// let mut random = torchrs::data::sample_random(0);
-    /// let squares: f32 = (0..1000).map(|_| random.normal().powi(2)).sum();
-    /// assert!((squares / 1000.0 - 1.0).abs() < 0.2);
-    /// ```
     pub fn normal(&mut self) -> f32 {
         self.0.normal_pair()[0]
     }

@@ -85,14 +85,6 @@ enum Engine {
 
 impl<D: Dataset> DataLoader<D> {
     /// Options for a loader over `dataset`.
-    ///
-    /// ```
-    /// use torchrs::data::{DataLoader, datasets::Synthetic};
-    /// let loader = DataLoader::builder(Synthetic::new(5)).batch_size(2).build()?;
-    /// let labels: Vec<_> = loader.iter().map(|batch| batch.unwrap().1.to_vec::<i64>()).collect();
-    /// assert_eq!(labels, [&[0, 1][..], &[2, 3], &[4]]);
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     pub fn builder(dataset: D) -> DataLoaderBuilder<D> {
         DataLoaderBuilder::new(dataset)
     }
@@ -141,37 +133,16 @@ impl<D: Dataset> DataLoader<D> {
     }
 
     /// The dataset.
-    ///
-    /// ```
-    /// use torchrs::data::{DataLoader, Dataset, datasets::Digits};
-    /// let loader = DataLoader::builder(Digits::train()).build()?;
-    /// assert_eq!(loader.dataset().len(), 1438);
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     pub fn dataset(&self) -> &D {
         &self.dataset
     }
 
     /// Batches in a whole epoch, on this rank.
-    ///
-    /// ```
-    /// use torchrs::data::{DataLoader, datasets::Digits};
-    /// assert_eq!(DataLoader::builder(Digits::train()).batch_size(64).build()?.len(), 23);
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     pub fn len(&self) -> usize {
         self.batches.num_batches(self.sampler.len())
     }
 
     /// True when an epoch has no batch.
-    ///
-    /// ```
-    /// use torchrs::data::{DataLoader, datasets::Synthetic};
-    /// let loader = |len| DataLoader::builder(Synthetic::new(len)).batch_size(4);
-    /// assert!(!loader(3).build()?.is_empty() && loader(0).build()?.is_empty());
-    /// assert!(loader(3).drop_last(true).build().is_err()); // of samples no batch
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -44,50 +44,9 @@ pub trait Sample: Sized + 'static {
 
     /// Hands every field to `out`, always in the same order. It is called twice for the first
     /// sample of a batch: once to learn the fields, then to take the bytes.
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/data/list.rs"));
-    /// # use torchrs::Tensor;
-    /// # #[derive(Clone)]
-    /// struct Point { x: f32, y: f32 }
-    /// impl Sample for Point {
-    /// #     type Batch = (Tensor, Tensor);
-    ///     fn write(&self, out: &mut SampleWriter) {
-    ///         self.x.write(out);
-    ///         self.y.write(out);
-    ///     }
-    /// #     fn batch(columns: &mut Columns) -> Self::Batch { (f32::batch(columns), f32::batch(columns)) }
-    /// }
-    /// # fn main() -> torchrs::Result<()> {
-    /// let points = List(vec![Point { x: 1.0, y: 2.0 }, Point { x: 3.0, y: 4.0 }]);
-    /// let (x, y) = DataLoader::builder(points).batch_size(2).build()?.iter().next().unwrap()?;
-    /// assert_eq!((x.to_vec::<f32>(), y.to_vec::<f32>()), (vec![1.0, 3.0], vec![2.0, 4.0]));
-    /// # Ok(())
-    /// # }
-    /// ```
     fn write(&self, out: &mut SampleWriter);
 
     /// Builds the batch from its columns, in the order of [`write`](Self::write).
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/data/list.rs"));
-    /// # use torchrs::Tensor;
-    /// # #[derive(Clone)]
-    /// struct Difference(f32, f32);
-    /// impl Sample for Difference {
-    /// #     type Batch = Tensor;
-    /// #     fn write(&self, out: &mut SampleWriter) { self.0.write(out); self.1.write(out); }
-    ///     fn batch(columns: &mut Columns) -> Tensor {
-    ///         f32::batch(columns) - f32::batch(columns)
-    ///     }
-    /// }
-    /// # fn main() -> torchrs::Result<()> {
-    /// let pairs = List(vec![Difference(5.0, 1.0), Difference(2.0, 3.0)]);
-    /// let batch = DataLoader::builder(pairs).batch_size(2).build()?.iter().next().unwrap()?;
-    /// assert_eq!(batch.to_vec::<f32>(), [4.0, -1.0]);
-    /// # Ok(())
-    /// # }
-    /// ```
     fn batch(columns: &mut Columns) -> Self::Batch;
 }
 

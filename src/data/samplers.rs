@@ -32,56 +32,25 @@ use crate::error::{Error, Result};
 /// ```
 pub trait Sampler: Send + Sync + 'static {
     /// How many indices one epoch has on this rank.
-    ///
-    /// ```
-    /// use torchrs::data::{DistributedSampler, Sampler};
-    /// assert_eq!(DistributedSampler::new(10, 4, 0)?.len(), 3);
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     fn len(&self) -> usize;
 
     /// This epoch's indices, a pure function of `seed` and `epoch`. A `DataLoader` passes its own
     /// (`DataLoaderBuilder::seed`, `DataLoader::set_epoch`). A sampler that deals an order out to ranks
     /// has a seed of its own instead: loaders' seeds may differ from rank to rank.
-    ///
-    /// ```
-    /// use torchrs::data::{Sampler, SequentialSampler};
-    /// assert_eq!(*SequentialSampler::new(3).indices(0, 0), [0, 1, 2]);
-    /// ```
     fn indices(&self, seed: u64, epoch: u64) -> Cow<'_, [usize]>;
 
     /// The seed of the order where it is the sampler's own: then `indices` ignores the loader's.
-    ///
-    /// ```
-    /// use torchrs::data::{DistributedSampler, RandomSampler, Sampler};
-    /// assert_eq!(RandomSampler::new(10).own_seed(), None);
-    /// assert_eq!(DistributedSampler::new(10, 4, 0)?.seed(7).own_seed(), Some(7));
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     fn own_seed(&self) -> Option<u64> {
         None
     }
 
     /// Among how many ranks an epoch is split, sample by sample in turn: 1 unless it is a
     /// distributed sampler.
-    ///
-    /// ```
-    /// use torchrs::data::{DistributedSampler, RandomSampler, Sampler};
-    /// assert_eq!(RandomSampler::new(10).num_replicas(), 1);
-    /// assert_eq!(DistributedSampler::new(10, 4, 0)?.num_replicas(), 4);
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     fn num_replicas(&self) -> usize {
         1
     }
 
     /// True when an epoch has no index.
-    ///
-    /// ```
-    /// use torchrs::data::{DistributedSampler, Sampler};
-    /// assert!(DistributedSampler::new(3, 4, 0)?.drop_last(true).is_empty());
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -101,11 +70,6 @@ pub struct SequentialSampler {
 
 impl SequentialSampler {
     /// An order over a dataset of `len` samples.
-    ///
-    /// ```
-    /// use torchrs::data::{Sampler, SequentialSampler};
-    /// assert_eq!(*SequentialSampler::new(2).indices(9, 9), [0, 1]);
-    /// ```
     pub fn new(len: usize) -> Self {
         SequentialSampler { len }
     }
@@ -138,13 +102,6 @@ pub struct RandomSampler {
 
 impl RandomSampler {
     /// Permutations of a dataset of `len` samples.
-    ///
-    /// ```
-    /// use torchrs::data::{RandomSampler, Sampler};
-    /// let mut order = RandomSampler::new(4).indices(0, 0).into_owned();
-    /// order.sort();
-    /// assert_eq!(order, [0, 1, 2, 3]);
-    /// ```
     pub fn new(len: usize) -> Self {
         RandomSampler { len, draws: None }
     }
@@ -205,23 +162,11 @@ pub struct SubsetSampler {
 
 impl SubsetSampler {
     /// These indices in this order.
-    ///
-    /// ```
-    /// use torchrs::data::{Sampler, SubsetSampler};
-    /// assert_eq!(*SubsetSampler::new(vec![4, 2]).indices(0, 0), [4, 2]);
-    /// ```
     pub fn new(indices: Vec<usize>) -> Self {
         SubsetSampler { indices, shuffle: false }
     }
 
     /// Whether every epoch has its own random order.
-    ///
-    /// ```
-    /// use torchrs::data::{Sampler, SubsetSampler};
-    /// let sampler = SubsetSampler::new((10..60).collect()).shuffle(true);
-    /// assert_ne!(sampler.indices(0, 0), sampler.indices(0, 1));
-    /// assert!(sampler.indices(0, 0).iter().all(|index| (10..60).contains(index)));
-    /// ```
     #[must_use]
     pub fn shuffle(mut self, shuffle: bool) -> Self {
         self.shuffle = shuffle;
@@ -399,12 +344,6 @@ impl BatchSampler {
     }
 
     /// Samples in a full batch.
-    ///
-    /// ```
-    /// use torchrs::data::BatchSampler;
-    /// assert_eq!(BatchSampler::new(4, false)?.batch_size(), 4);
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     pub fn batch_size(&self) -> usize {
         self.batch_size
     }
@@ -422,15 +361,6 @@ impl BatchSampler {
     }
 
     /// The batches of an order.
-    ///
-    /// ```
-    /// use torchrs::data::BatchSampler;
-    /// let order = [4, 2, 0];
-    /// let mut batches = BatchSampler::new(2, false)?.batches(&order);
-    /// assert_eq!((batches.next(), batches.next()), (Some(&[4, 2][..]), Some(&[0][..])));
-    /// assert_eq!(batches.next(), None);
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     pub fn batches<'a>(&self, indices: &'a [usize]) -> impl Iterator<Item = &'a [usize]> + use<'a> {
         indices.chunks(self.batch_size).take(self.num_batches(indices.len()))
     }

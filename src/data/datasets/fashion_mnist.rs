@@ -78,20 +78,6 @@ impl FashionMnist {
 
     /// The test images: `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`.
     ///
-    /// ```
-    /// use torchrs::data::{Dataset, datasets::FashionMnist};
-    /// # // One row of two pixels in each image.
-    /// # let folder = tempfile::tempdir().unwrap();
-    /// # let (images, labels) = ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte");
-    /// # let header = [0u8, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2];
-    /// # std::fs::write(folder.path().join(images), [&header[..], &[0, 255, 0, 0]].concat()).unwrap();
-    /// # std::fs::write(folder.path().join(labels), [0u8, 0, 8, 1, 0, 0, 0, 2, 7, 3]).unwrap();
-    /// let data = FashionMnist::test(folder.path())?;
-    /// assert_eq!((data.len(), data.get(0)?.1), (2, 7));
-    /// assert!(FashionMnist::train(folder.path()).is_err());
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// As [`train`](Self::train).
     pub fn test(folder: impl AsRef<Path>) -> Result<Self> {

@@ -49,15 +49,6 @@ pub struct Idx {
 impl Idx {
     /// Reads a file, gzipped or not.
     ///
-    /// ```
-    /// use torchrs::data::datasets::idx::Idx;
-    /// # let folder = tempfile::tempdir().unwrap();
-    /// let path = folder.path().join("labels-idx1-ubyte");
-    /// std::fs::write(&path, [0u8, 0, 8, 1, 0, 0, 0, 2, 7, 3]).unwrap();
-    /// assert_eq!(Idx::read(&path)?.bytes, [7, 3]);
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// [`Error::Os`] when it cannot be opened; [`Error::File`] when it is not IDX, holds other
     /// elements than unsigned bytes, or is shorter or longer than its header says.

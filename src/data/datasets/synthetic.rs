@@ -30,13 +30,6 @@ pub struct Synthetic {
 
 impl Synthetic {
     /// `len` samples of 10 classes, `[1, 28, 28]`, noise 0.5, seed 0.
-    ///
-    /// ```
-    /// use torchrs::data::{Dataset, datasets::Synthetic};
-    /// let data = Synthetic::new(100);
-    /// assert_eq!((data.len(), data.get(13)?.0.shape(), data.get(13)?.1), (100, &[1, 28, 28][..], 3));
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     pub fn new(len: usize) -> Self {
         Synthetic { len, classes: 10, shape: [1, 28, 28], noise: 0.5, seed: 0, offset: 0 }
     }
@@ -60,12 +53,6 @@ impl Synthetic {
     }
 
     /// Channels, height and width.
-    ///
-    /// ```
-    /// use torchrs::data::{Dataset, datasets::Synthetic};
-    /// assert_eq!(Synthetic::new(100).shape([3, 32, 24]).get(0)?.0.shape(), [3, 32, 24]);
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     #[must_use]
     pub fn shape(mut self, shape: [usize; 3]) -> Self {
         self.shape = shape;
@@ -88,12 +75,6 @@ impl Synthetic {
     }
 
     /// Seed of the noise and of the blobs' places.
-    ///
-    /// ```
-    /// use torchrs::data::{Dataset, datasets::Synthetic};
-    /// let image = |seed| Synthetic::new(100).seed(seed).get(5).unwrap().0;
-    /// assert!(image(1).equal(&image(1)) && !image(1).equal(&image(2)));
-    /// ```
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
