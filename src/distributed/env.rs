@@ -76,13 +76,6 @@ impl WorkerEnv {
     }
 
     /// Where this worker computes: on the GPU of its local rank where the host has GPUs, else on the CPU.
-    ///
-    /// ```
-    /// use torchrs::{Device, cuda, distributed::WorkerEnv};
-    /// let env = WorkerEnv::from_lookup(|name| (name == "LOCAL_RANK").then(|| "0".into()))?;
-    /// assert_eq!(env.device().is_cuda(), cuda::is_available());
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     pub fn device(&self) -> Device {
         if cuda::is_available() { Device::Cuda(self.local_rank) } else { Device::Cpu }
     }

@@ -141,66 +141,21 @@ impl ProcessGroup {
     }
 
     /// How many ranks the group has.
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
-    /// # fn main() -> torchrs::Result<()> {
-    /// # two_ranks(|group| {
-    /// // On both of two ranks:
-    /// assert_eq!(group.world_size(), 2);
-    /// assert_eq!(group.new_group(&[1])?.world_size(), 1);
-    /// # Ok(())
-    /// # })
-    /// # }
-    /// ```
     pub fn world_size(&self) -> usize {
         self.inner.ranks.len()
     }
 
     /// The members, by their rank in the world.
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
-    /// # fn main() -> torchrs::Result<()> {
-    /// # two_ranks(|group| {
-    /// // On both of two ranks:
-    /// assert_eq!(group.ranks(), [0, 1]);
-    /// assert_eq!(group.new_group(&[1])?.ranks(), [1]);
-    /// # Ok(())
-    /// # })
-    /// # }
-    /// ```
     pub fn ranks(&self) -> &[usize] {
         &self.inner.ranks
     }
 
     /// Whether this process is in the group.
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
-    /// # fn main() -> torchrs::Result<()> {
-    /// # two_ranks(|group| {
-    /// // On both of two ranks:
-    /// assert!(group.is_member());
-    /// assert_eq!(group.new_group(&[1])?.is_member(), group.rank() == 1);
-    /// # Ok(())
-    /// # })
-    /// # }
-    /// ```
     pub fn is_member(&self) -> bool {
         self.inner.member.is_some()
     }
 
     /// How long a call may take.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use torchrs::distributed::{InitOptions, init_process_group};
-    /// let timeout = Some(Duration::from_secs(60));
-    /// let group = init_process_group(InitOptions { timeout, ..Default::default() })?;
-    /// assert_eq!(group.timeout(), Duration::from_secs(60));
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
@@ -277,21 +232,6 @@ impl ProcessGroup {
 
     /// Makes every rank's calls on this group, waiting or later, fail with [`Error::Aborted`] and
     /// `reason`. Does nothing on a rank that is not a member.
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
-    /// use torchrs::Error;
-    /// # fn main() -> torchrs::Result<()> {
-    /// # two_ranks(|group| {
-    /// if group.rank() == 0 {
-    ///     group.abort("no data left");
-    /// }
-    /// let error = group.barrier().unwrap_err();
-    /// assert!(matches!(error, Error::Aborted(_)) && error.to_string().contains("no data left"));
-    /// # Ok(())
-    /// # })
-    /// # }
-    /// ```
     pub fn abort(&self, reason: &str) {
         if let Some(member) = &self.inner.member {
             member.backend.abort(reason);

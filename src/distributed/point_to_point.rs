@@ -29,21 +29,11 @@ pub struct P2POp {
 
 impl P2POp {
     /// Sends a tensor to rank `peer` of the group.
-    ///
-    /// ```
-    /// use torchrs::{Tensor, distributed::P2POp};
-    /// let op = P2POp::isend(&Tensor::from([1f32]), 1, 0);
-    /// ```
     pub fn isend(tensor: &Tensor, peer: usize, tag: u32) -> P2POp {
         P2POp { sends: true, tensor: tensor.clone(), peer, tag }
     }
 
     /// Writes what rank `peer` of the group sends to a tensor.
-    ///
-    /// ```
-    /// use torchrs::{Tensor, distributed::P2POp};
-    /// let op = P2POp::irecv(&Tensor::from([0f32]), 1, 0);
-    /// ```
     pub fn irecv(tensor: &Tensor, peer: usize, tag: u32) -> P2POp {
         P2POp { sends: false, tensor: tensor.clone(), peer, tag }
     }
@@ -137,23 +127,6 @@ impl ProcessGroup {
     }
 
     /// [`recv`](Self::recv) in the background (`torch.distributed.irecv`).
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
-    /// use torchrs::{Dtype, Tensor};
-    /// # fn main() -> torchrs::Result<()> {
-    /// # two_ranks(|group| {
-    /// let x = Tensor::full([2], group.rank() as f64 + 1.0, Dtype::F32);
-    /// let work = match group.rank() {
-    ///     0 => group.irecv(&x, 1, 0)?,
-    ///     _ => group.isend(&x, 0, 0)?,
-    /// };
-    /// work.wait()?;
-    /// assert_eq!(x.to_vec::<f32>(), [2.0, 2.0]);
-    /// # Ok(())
-    /// # })
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// As [`recv`](Self::recv); those that concern the other rank come from the [`Work`].

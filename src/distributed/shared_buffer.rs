@@ -61,25 +61,11 @@ pub struct SharedSlice {
 
 impl SharedBuffer {
     /// The first byte. What is done through it must not race with a collective on the same range.
-    ///
-    /// ```
-    /// use torchrs::{Dtype, distributed};
-    /// let group = distributed::init_process_group(Default::default())?;
-    /// let buffer = group.alloc_shared(16)?;
-    /// assert_eq!(buffer.tensor(8, &[2], Dtype::F32)?.data_ptr(), buffer.as_ptr().wrapping_add(8));
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     pub fn as_ptr(&self) -> *mut u8 {
         self.segment.own()
     }
 
     /// Size in bytes.
-    ///
-    /// ```
-    /// let group = torchrs::distributed::init_process_group(Default::default())?;
-    /// assert_eq!(group.alloc_shared(100)?.nbytes(), 100);
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     pub fn nbytes(&self) -> usize {
         self.segment.nbytes()
     }
@@ -142,38 +128,16 @@ impl SharedBuffer {
 
 impl SharedSlice {
     /// Number of elements.
-    ///
-    /// ```
-    /// use torchrs::{Dtype, distributed};
-    /// let group = distributed::init_process_group(Default::default())?;
-    /// assert_eq!(group.alloc_shared(16)?.slice(0, 3, Dtype::F32)?.len(), 3);
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// True when there are no elements.
-    ///
-    /// ```
-    /// use torchrs::{Dtype, distributed};
-    /// let group = distributed::init_process_group(Default::default())?;
-    /// let buffer = group.alloc_shared(16)?;
-    /// assert!(buffer.slice(16, 0, Dtype::F32)?.is_empty() && !buffer.slice(12, 1, Dtype::F32)?.is_empty());
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Type of the elements.
-    ///
-    /// ```
-    /// use torchrs::{Dtype, distributed};
-    /// let group = distributed::init_process_group(Default::default())?;
-    /// assert_eq!(group.alloc_shared(16)?.slice(0, 3, Dtype::BF16)?.dtype(), Dtype::BF16);
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     pub fn dtype(&self) -> Dtype {
         self.dtype
     }

@@ -115,20 +115,6 @@ impl ProcessGroup {
 
     /// [`broadcast`](Self::broadcast) in the background.
     ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
-    /// use torchrs::Tensor;
-    /// # fn main() -> torchrs::Result<()> {
-    /// # two_ranks(|group| {
-    /// let x = Tensor::from([group.rank() as f32 + 1.0]);
-    /// let work = group.broadcast_async(&x, 0)?;
-    /// work.wait()?;
-    /// assert_eq!(x.item(), 1.0);
-    /// # Ok(())
-    /// # })
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// As [`broadcast`](Self::broadcast).
     #[track_caller]
@@ -171,19 +157,6 @@ impl ProcessGroup {
     }
 
     /// [`reduce`](Self::reduce) in the background.
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
-    /// use torchrs::{Tensor, distributed::ReduceOp};
-    /// # fn main() -> torchrs::Result<()> {
-    /// # two_ranks(|group| {
-    /// let x = Tensor::from([group.rank() as f32 + 1.0]);
-    /// group.reduce_async(&x, 1, ReduceOp::Sum)?.wait()?;
-    /// assert_eq!(x.item(), [1.0, 3.0][group.rank()]);
-    /// # Ok(())
-    /// # })
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// As [`reduce`](Self::reduce).
@@ -254,20 +227,6 @@ impl ProcessGroup {
     }
 
     /// [`all_gather_into_tensor`](Self::all_gather_into_tensor) in the background.
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
-    /// use torchrs::{Dtype, Tensor};
-    /// # fn main() -> torchrs::Result<()> {
-    /// # two_ranks(|group| {
-    /// let x = Tensor::from([group.rank() as f32 + 1.0]);
-    /// let all = Tensor::zeros([2], Dtype::F32);
-    /// group.all_gather_into_tensor_async(&all, &x)?.wait()?;
-    /// assert_eq!(all.to_vec::<f32>(), [1.0, 2.0]);
-    /// # Ok(())
-    /// # })
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// As [`all_gather_into_tensor`](Self::all_gather_into_tensor).
@@ -347,19 +306,6 @@ impl ProcessGroup {
     }
 
     /// [`reduce_scatter_tensor`](Self::reduce_scatter_tensor) in the background.
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
-    /// use torchrs::{Dtype, Tensor, distributed::ReduceOp};
-    /// # fn main() -> torchrs::Result<()> {
-    /// # two_ranks(|group| {
-    /// let (mine, x) = (Tensor::zeros([1], Dtype::F32), Tensor::from([1.0f32, 5.0]));
-    /// group.reduce_scatter_tensor_async(&mine, &x, ReduceOp::Sum)?.wait()?;
-    /// assert_eq!(mine.item(), [2.0, 10.0][group.rank()]);
-    /// # Ok(())
-    /// # })
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// As [`reduce_scatter_tensor`](Self::reduce_scatter_tensor).
@@ -490,20 +436,6 @@ impl ProcessGroup {
     }
 
     /// [`all_to_all_single`](Self::all_to_all_single) in the background.
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
-    /// use torchrs::Tensor;
-    /// # fn main() -> torchrs::Result<()> {
-    /// # two_ranks(|group| {
-    /// let x = Tensor::from([0.0f32, 1.0]) + 10.0 * group.rank() as f64;
-    /// let received = x.zeros_like();
-    /// group.all_to_all_single_async(&received, &x)?.wait()?;
-    /// assert_eq!(received.to_vec::<f32>(), [[0.0, 10.0], [1.0, 11.0]][group.rank()]);
-    /// # Ok(())
-    /// # })
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// As [`all_to_all_single`](Self::all_to_all_single).

@@ -210,6 +210,40 @@ fn the_other_collectives_in_every_way() {
     }
 }
 
+/// Started all at once and waited for in the end, they give what the plain calls give.
+#[test]
+fn collectives_in_the_background_give_what_plain_ones_give() {
+    ranks(2, |group| {
+        let mine = || Tensor::from([group.rank() as f32 + 1.0, 5.0]);
+        let zeros = |len: usize| Tensor::zeros([len], Dtype::F32);
+        let run = |background: bool| {
+            let [reduced, sent] = [mine(), mine()];
+            let [gathered, scattered, swapped] = [4, 1, 2].map(zeros);
+            let works = if background {
+                vec![
+                    group.reduce_async(&reduced, 1, ReduceOp::Sum),
+                    group.broadcast_async(&sent, 1),
+                    group.all_gather_into_tensor_async(&gathered, &mine()),
+                    group.reduce_scatter_tensor_async(&scattered, &mine(), ReduceOp::Sum),
+                    group.all_to_all_single_async(&swapped, &mine()),
+                ]
+            } else {
+                group.reduce(&reduced, 1, ReduceOp::Sum).unwrap();
+                group.broadcast(&sent, 1).unwrap();
+                group.all_gather_into_tensor(&gathered, &mine()).unwrap();
+                group.reduce_scatter_tensor(&scattered, &mine(), ReduceOp::Sum).unwrap();
+                group.all_to_all_single(&swapped, &mine()).unwrap();
+                vec![]
+            };
+            works.into_iter().for_each(|work| work.unwrap().wait().unwrap());
+            [reduced, sent, gathered, scattered, swapped].map(|t| t.to_vec::<f32>())
+        };
+        let plain = run(false);
+        assert_eq!(plain[4], [[1.0, 2.0], [5.0, 5.0]][group.rank()]);
+        assert_eq!(run(true), plain);
+    });
+}
+
 #[test]
 fn one_private_buffer_among_shared_ones_makes_no_difference() {
     ranks(3, |group| {
