@@ -244,15 +244,6 @@ impl<S: Serialize, R> Channel<S, R> {
     /// As [`Sender::send`]. Two sides that both only send, and never receive, wait for each other
     /// once the channel is full: [`send_timeout`](Self::send_timeout) gives such a loop an end.
     ///
-    /// ```
-    /// use torchrs::multiprocessing::duplex;
-    /// let (a, b) = duplex::<u8, u8>()?;
-    /// a.send(&1)?;
-    /// b.send(&2)?;
-    /// assert_eq!((a.recv()?, b.recv()?), (2, 1));
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// As [`Sender::send`].
     pub fn send(&self, value: &S) -> Result<()> {
@@ -260,16 +251,6 @@ impl<S: Serialize, R> Channel<S, R> {
     }
 
     /// As [`Sender::send_timeout`].
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use torchrs::{Error, multiprocessing::duplex};
-    /// let (a, _b) = duplex::<String, ()>()?;
-    /// let text = "x".repeat(1000);
-    /// let full = (0..).find_map(|_| a.send_timeout(&text, Duration::from_millis(20)).err());
-    /// assert!(matches!(full, Some(Error::Timeout { .. })));
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     ///
     /// # Errors
     /// As [`Sender::send_timeout`].
@@ -281,16 +262,6 @@ impl<S: Serialize, R> Channel<S, R> {
 impl<S, R: DeserializeOwned> Channel<S, R> {
     /// As [`Receiver::recv`].
     ///
-    /// ```
-    /// use torchrs::multiprocessing::duplex;
-    /// let (a, b) = duplex::<u8, ()>()?;
-    /// a.send(&1)?;
-    /// drop(a);
-    /// assert_eq!(b.recv()?, 1);
-    /// assert!(matches!(b.recv(), Err(torchrs::Error::Disconnected(_))));
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// As [`Receiver::recv`].
     pub fn recv(&self) -> Result<R> {
@@ -299,16 +270,6 @@ impl<S, R: DeserializeOwned> Channel<S, R> {
 
     /// As [`Receiver::recv_timeout`].
     ///
-    /// ```
-    /// use std::time::Duration;
-    /// use torchrs::{Error, multiprocessing::duplex};
-    /// let (a, b) = duplex::<u8, ()>()?;
-    /// a.send(&1)?;
-    /// assert_eq!(b.recv_timeout(Duration::from_secs(60))?, 1);
-    /// assert!(matches!(b.recv_timeout(Duration::from_millis(5)), Err(Error::Timeout { .. })));
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// As [`Receiver::recv_timeout`].
     pub fn recv_timeout(&self, timeout: Duration) -> Result<R> {
@@ -316,15 +277,6 @@ impl<S, R: DeserializeOwned> Channel<S, R> {
     }
 
     /// As [`Receiver::try_recv`].
-    ///
-    /// ```
-    /// use torchrs::multiprocessing::duplex;
-    /// let (a, b) = duplex::<u8, ()>()?;
-    /// assert_eq!(b.try_recv()?, None);
-    /// a.send(&1)?;
-    /// assert_eq!(b.try_recv()?, Some(1));
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     ///
     /// # Errors
     /// As [`Receiver::recv`].

@@ -302,23 +302,6 @@ pub mod shared_memory {
 
     /// Sends the memory's descriptor; the bytes stay where they are.
     ///
-    /// ```
-    /// use std::sync::Arc;
-    /// # use serde::{Deserialize, Serialize};
-    /// use torchrs::{multiprocessing::channel, storage::SharedMemory};
-    /// #[derive(Serialize, Deserialize)]
-    /// struct Frame {
-    ///     #[serde(with = "torchrs::multiprocessing::handles::shared_memory")]
-    ///     memory: Arc<SharedMemory>,
-    /// }
-    /// let frame = Frame { memory: SharedMemory::create("frame", 4096)? };
-    /// // The bytes are not in the message: it needs a process to go to.
-    /// assert!(serde_json::to_string(&frame).is_err());
-    /// let (tx, _rx) = channel()?;
-    /// tx.send(&frame)?;
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// Outside a message to another process.
     pub fn serialize<S: Serializer>(

@@ -104,28 +104,11 @@ impl Process {
     }
 
     /// The name given to the builder, or the function's path.
-    ///
-    /// ```
-    /// use torchrs::multiprocessing::Process;
-    /// fn worker(_: ()) {}
-    /// assert!(Process::spawn(worker, ())?.name().ends_with("worker"));
-    /// assert_eq!(Process::builder().name("reader").spawn(worker, ())?.name(), "reader");
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// The process id.
-    ///
-    /// ```
-    /// use torchrs::multiprocessing::Process;
-    /// let own = |pid: torchrs::multiprocessing::Sender<u32>| pid.send(&std::process::id());
-    /// let (tx, rx) = torchrs::multiprocessing::channel()?;
-    /// let child = Process::spawn(own, tx)?;
-    /// assert_eq!(rx.recv()? as i32, child.pid());
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     pub fn pid(&self) -> i32 {
         self.started.pid.as_raw()
     }
@@ -342,15 +325,6 @@ impl Process {
 
     /// Asks the child to end (SIGTERM). No error when it has ended already.
     ///
-    /// ```
-    /// use std::{thread::sleep, time::Duration};
-    /// use torchrs::multiprocessing::Process;
-    /// let child = Process::spawn(sleep, Duration::from_secs(60))?;
-    /// child.terminate()?;
-    /// assert!(child.wait()?.to_string().starts_with("killed by SIGTERM"));
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// [`Error::Os`] when the system refuses.
     pub fn terminate(&self) -> Result<()> {
@@ -423,26 +397,12 @@ pub struct ProcessBuilder {
 
 impl ProcessBuilder {
     /// The name in error messages and in `ps`. The function's path by default.
-    ///
-    /// ```
-    /// use torchrs::multiprocessing::Process;
-    /// let child = Process::builder().name("reader").spawn(|x: f64| assert!(x > 1.0), 0.5)?;
-    /// assert!(child.join().unwrap_err().to_string().contains("reader (pid "));
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
     /// Sets an environment variable in the child.
-    ///
-    /// ```
-    /// use torchrs::multiprocessing::Process;
-    /// let check = |level: String| assert_eq!(std::env::var("LEVEL").unwrap(), level);
-    /// Process::builder().env("LEVEL", "3").spawn(check, "3".to_owned())?.join()?;
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.variables.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
         self
@@ -470,13 +430,6 @@ impl ProcessBuilder {
     }
 
     /// As [`Process::spawn`].
-    ///
-    /// ```
-    /// use torchrs::multiprocessing::Process;
-    /// let check = |(a, b): (f64, f64)| assert_eq!(a * b, 3.0);
-    /// Process::builder().name("check").spawn(check, (1.5, 2.0))?.join()?;
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     ///
     /// # Errors
     /// As [`Process::spawn`].

@@ -108,26 +108,11 @@ pub struct ProcessContext {
 
 impl ProcessContext {
     /// The processes, by rank.
-    ///
-    /// ```
-    /// use torchrs::multiprocessing::start_processes;
-    /// let context = start_processes(|_: usize, _: ()| (), (), 2)?;
-    /// let names: Vec<&str> = context.processes().iter().map(|process| process.name()).collect();
-    /// assert_eq!(names, ["rank 0", "rank 1"]);
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     pub fn processes(&self) -> &[Process] {
         &self.processes
     }
 
     /// The process ids, by rank.
-    ///
-    /// ```
-    /// use torchrs::multiprocessing::start_processes;
-    /// let context = start_processes(|_: usize, _: ()| (), (), 2)?;
-    /// assert_eq!(context.pids()[1], context.processes()[1].pid());
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     pub fn pids(&self) -> Vec<i32> {
         self.processes.iter().map(Process::pid).collect()
     }
