@@ -126,21 +126,11 @@ pub fn set_anomaly_check_nan(check: bool) {
 }
 
 /// True in anomaly mode (`torch.is_anomaly_enabled`).
-///
-/// ```
-/// use torchrs::autograd::{detect_anomaly, is_anomaly_enabled};
-/// assert!(detect_anomaly(is_anomaly_enabled) && !is_anomaly_enabled());
-/// ```
 pub fn is_anomaly_enabled() -> bool {
     has_mode(ANOMALY)
 }
 
 /// True in anomaly mode when NaN is looked for (`torch.is_anomaly_check_nan_enabled`).
-///
-/// ```
-/// use torchrs::autograd::{detect_anomaly, is_anomaly_check_nan_enabled};
-/// assert!(detect_anomaly(is_anomaly_check_nan_enabled) && !is_anomaly_check_nan_enabled());
-/// ```
 pub fn is_anomaly_check_nan_enabled() -> bool {
     has_mode(CHECK_NAN)
 }

@@ -265,14 +265,6 @@ impl Tensor {
 
     /// True after [`retain_grad`](Self::retain_grad) on a tensor with history
     /// (`torch.Tensor.retains_grad`).
-    ///
-    /// ```
-    /// let x = torchrs::Tensor::from([2f64]).requires_grad_(true);
-    /// let y = &x * 3.0;
-    /// assert!(!y.retains_grad());
-    /// y.retain_grad();
-    /// assert!(y.retains_grad());
-    /// ```
     pub fn retains_grad(&self) -> bool {
         self.peek_meta(|m| m.retains_grad)
     }

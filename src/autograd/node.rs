@@ -179,11 +179,6 @@ impl Deref for Outputs {
 
 impl Node {
     /// The op's name.
-    ///
-    /// ```
-    /// let x = torchrs::Tensor::from([2f64]).requires_grad_(true);
-    /// assert_eq!(x.exp().grad_fn().unwrap().name(), "exp");
-    /// ```
     pub fn name(&self) -> &'static str {
         self.0.name
     }
@@ -202,12 +197,6 @@ impl Node {
     }
 
     /// True when both are the same node.
-    ///
-    /// ```
-    /// let y = torchrs::Tensor::from([2f64]).requires_grad_(true).exp();
-    /// let (node, same) = (y.grad_fn().unwrap(), y.grad_fn().unwrap());
-    /// assert!(node.ptr_eq(&same) && !node.ptr_eq(&y.sin().grad_fn().unwrap()));
-    /// ```
     pub fn ptr_eq(&self, other: &Node) -> bool {
         self.0.ptr_eq(&other.0)
     }

@@ -94,17 +94,6 @@ impl<'a> Saver<'a> {
     }
 
     /// Keeps an input (or any tensor that is not an output of this op).
-    ///
-    /// ```
-    /// use torchrs::{Tensor, autograd::{BackwardCtx, no_grad, record}};
-    /// let x = Tensor::from([2f64]).requires_grad_(true);
-    /// let y = record("square", &[&x], no_grad(|| &x * &x), |saver| {
-    ///     let x = saver.save(&x);
-    ///     move |ctx: &BackwardCtx| [Some(ctx.grad(0) * ctx.get(&x) * 2.0)].into_iter().collect()
-    /// });
-    /// y.backward();
-    /// assert_eq!(x.grad().unwrap().item(), 4.0);
-    /// ```
     #[track_caller]
     pub fn save(&self, tensor: &Tensor) -> SavedTensor {
         self.kept.set(true);

@@ -112,13 +112,6 @@ impl Tensor {
 
     /// True for a tensor that was made in [`inference_mode`](super::inference_mode), and for views of it
     /// (`torch.Tensor.is_inference`).
-    ///
-    /// ```
-    /// use torchrs::{Tensor, autograd::inference_mode};
-    /// let x = Tensor::from([1f32, 2.]);
-    /// let y = inference_mode(|| &x * 2.0);
-    /// assert!(!x.is_inference() && y.is_inference() && y.narrow(0, 0, 1).is_inference());
-    /// ```
     #[inline]
     pub fn is_inference(&self) -> bool {
         self.has_flag(INFERENCE_TENSOR)

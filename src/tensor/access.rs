@@ -89,12 +89,6 @@ impl Tensor {
 
     /// The value of a tensor with one element of any type, as a complex number.
     ///
-    /// ```
-    /// use torchrs::{Complex, Tensor};
-    /// let z = Tensor::from([Complex::new(1f32, -2.)]);
-    /// assert_eq!(z.item_complex(), Complex::new(1.0, -2.0));
-    /// ```
-    ///
     /// # Panics
     /// As [`item`](Self::item).
     #[track_caller]

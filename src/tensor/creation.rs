@@ -76,11 +76,6 @@ impl From<(Dtype, Device)> for TensorOptions {
 }
 
 /// The dtype of new floating-point tensors: f32.
-///
-/// ```
-/// use torchrs::{Tensor, tensor::default_dtype};
-/// assert_eq!(Tensor::arange_inferred(0.0, 1.0, 0.5).dtype(), default_dtype());
-/// ```
 pub const fn default_dtype() -> Dtype {
     Dtype::F32
 }
@@ -119,23 +114,12 @@ impl Tensor {
     }
 
     /// Zeros (`torch.zeros`).
-    ///
-    /// ```
-    /// use torchrs::{Dtype, Tensor};
-    /// let x = Tensor::zeros([2, 3], Dtype::F32);
-    /// assert_eq!((x.shape(), x.to_vec::<f32>()), (&[2, 3][..], vec![0.0; 6]));
-    /// ```
     #[track_caller]
     pub fn zeros(shape: impl AsRef<[usize]>, options: impl Into<TensorOptions>) -> Tensor {
         Tensor::full(shape, 0i64, options)
     }
 
     /// Ones (`torch.ones`).
-    ///
-    /// ```
-    /// use torchrs::{Dtype, Tensor};
-    /// assert_eq!(Tensor::ones([2, 3], Dtype::F32).sum().item(), 6.0);
-    /// ```
     #[track_caller]
     pub fn ones(shape: impl AsRef<[usize]>, options: impl Into<TensorOptions>) -> Tensor {
         Tensor::full(shape, 1i64, options)
@@ -154,33 +138,18 @@ impl Tensor {
     }
 
     /// Zeros with this tensor's shape and dtype (`torch.zeros_like`).
-    ///
-    /// ```
-    /// let x = torchrs::Tensor::from([1u8, 2]).zeros_like();
-    /// assert_eq!((x.dtype(), x.to_vec::<u8>()), (torchrs::Dtype::U8, vec![0, 0]));
-    /// ```
     #[track_caller]
     pub fn zeros_like(&self) -> Tensor {
         Tensor::zeros(self.shape(), (self.dtype(), self.device()))
     }
 
     /// Ones with this tensor's shape and dtype (`torch.ones_like`).
-    ///
-    /// ```
-    /// let x = torchrs::Tensor::from([[2f64, 3.]]).ones_like();
-    /// assert_eq!((x.shape(), x.to_vec::<f64>()), (&[1, 2][..], vec![1.0, 1.0]));
-    /// ```
     #[track_caller]
     pub fn ones_like(&self) -> Tensor {
         Tensor::ones(self.shape(), (self.dtype(), self.device()))
     }
 
     /// `value` everywhere, with this tensor's shape and dtype (`torch.full_like`).
-    ///
-    /// ```
-    /// let x = torchrs::Tensor::from([1i64, 2]).full_like(5);
-    /// assert_eq!(x.to_vec::<i64>(), [5, 5]);
-    /// ```
     #[track_caller]
     pub fn full_like(&self, value: impl Into<Scalar>) -> Tensor {
         Tensor::full(self.shape(), value, (self.dtype(), self.device()))
@@ -304,10 +273,6 @@ impl Tensor {
     }
 
     /// `0, 1, ..., n - 1` as i64.
-    ///
-    /// ```
-    /// assert_eq!(torchrs::Tensor::range(4).to_vec::<i64>(), [0, 1, 2, 3]);
-    /// ```
     pub fn range(n: usize) -> Tensor {
         Tensor::arange(0i64, n, 1i64, Dtype::I64)
     }

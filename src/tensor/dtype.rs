@@ -72,23 +72,12 @@ impl Dtype {
     }
 
     /// True for f64, f32, f16 and bf16 (`torch.dtype.is_floating_point`).
-    ///
-    /// ```
-    /// use torchrs::Dtype;
-    /// assert!(Dtype::BF16.is_floating_point() && !Dtype::I64.is_floating_point());
-    /// assert!(!Dtype::C64.is_floating_point());
-    /// ```
     #[inline]
     pub const fn is_floating_point(self) -> bool {
         matches!(self, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16)
     }
 
     /// True for c64 and c128 (`torch.dtype.is_complex`).
-    ///
-    /// ```
-    /// use torchrs::Dtype;
-    /// assert!(Dtype::C64.is_complex() && !Dtype::F64.is_complex());
-    /// ```
     #[inline]
     pub const fn is_complex(self) -> bool {
         matches!(self, Dtype::C64 | Dtype::C128)
@@ -138,11 +127,6 @@ impl Dtype {
     }
 
     /// True for the integer types, not for bool.
-    ///
-    /// ```
-    /// use torchrs::Dtype;
-    /// assert!(Dtype::U8.is_integral() && !Dtype::Bool.is_integral());
-    /// ```
     #[inline]
     pub const fn is_integral(self) -> bool {
         matches!(self, Dtype::I64 | Dtype::I32 | Dtype::I16 | Dtype::I8 | Dtype::U8)
@@ -224,11 +208,6 @@ pub trait Element:
     /// ```
     fn from_f64(value: f64) -> Self;
     /// The value as f64 (integers beyond 2^53 lose low bits).
-    ///
-    /// ```
-    /// use torchrs::tensor::Element;
-    /// assert_eq!((7u8.to_f64(), true.to_f64()), (7.0, 1.0));
-    /// ```
     fn to_f64(self) -> f64;
     /// Rounds (floats), wraps (integers), or compares with zero (bool).
     ///

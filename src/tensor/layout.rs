@@ -86,11 +86,6 @@ pub(crate) unsafe fn copy_to<T: Copy>(
 }
 
 /// Strides of a dense row-major tensor.
-///
-/// ```
-/// use torchrs::tensor::layout::contiguous_strides;
-/// assert_eq!(contiguous_strides(&[2, 3, 4])[..], [12, 4, 1]);
-/// ```
 pub fn contiguous_strides(shape: &[usize]) -> Strides {
     Layout::contiguous(shape).strides
 }

@@ -219,12 +219,6 @@ impl Tensor {
     }
 
     /// Sizes of the dimensions.
-    ///
-    /// ```
-    /// use torchrs::{Dtype, Tensor};
-    /// assert_eq!(Tensor::zeros([2, 3], Dtype::F32).shape(), &[2, 3]);
-    /// assert!(Tensor::scalar(1.0).shape().is_empty());
-    /// ```
     #[inline]
     pub fn shape(&self) -> &[usize] {
         &self.0.layout.shape
@@ -269,70 +263,36 @@ impl Tensor {
     }
 
     /// Shape, strides and offset.
-    ///
-    /// ```
-    /// use torchrs::{Dtype, Tensor, tensor::Layout};
-    /// let x = Tensor::zeros([2, 3], Dtype::F32);
-    /// assert_eq!(x.layout(), &Layout::contiguous(&[2, 3]));
-    /// assert_eq!(x.select(0, 1).layout().offset, 3);
-    /// ```
     #[inline]
     pub fn layout(&self) -> &Layout {
         if self.has_flag(MOVED) { self.moved_layout() } else { &self.0.layout }
     }
 
     /// Position of the first element in the storage, in elements.
-    ///
-    /// ```
-    /// let x = torchrs::Tensor::zeros([2, 3], torchrs::Dtype::F32);
-    /// assert_eq!((x.storage_offset(), x.narrow(1, 2, 1).storage_offset()), (0, 2));
-    /// ```
     #[inline]
     pub fn storage_offset(&self) -> usize {
         self.layout().offset
     }
 
     /// Number of dimensions.
-    ///
-    /// ```
-    /// use torchrs::{Dtype, Tensor};
-    /// assert_eq!((Tensor::zeros([2, 3], Dtype::F32).dim(), Tensor::scalar(1.0).dim()), (2, 0));
-    /// ```
     #[inline]
     pub fn dim(&self) -> usize {
         self.0.layout.shape.len()
     }
 
     /// Number of elements.
-    ///
-    /// ```
-    /// use torchrs::{Dtype, Tensor};
-    /// let count = |shape: &[usize]| Tensor::zeros(shape, Dtype::F32).numel();
-    /// assert_eq!((count(&[2, 3]), count(&[]), count(&[2, 0])), (6, 1, 0));
-    /// ```
     #[inline]
     pub fn numel(&self) -> usize {
         self.0.layout.numel()
     }
 
     /// Type of the elements.
-    ///
-    /// ```
-    /// use torchrs::{Dtype, Tensor};
-    /// let x = Tensor::from([1i64, 2]);
-    /// assert_eq!((x.dtype(), (&x * 0.5).dtype()), (Dtype::I64, Dtype::F32));
-    /// ```
     #[inline]
     pub fn dtype(&self) -> Dtype {
         self.0.dtype.get()
     }
 
     /// Where the bytes are.
-    ///
-    /// ```
-    /// use torchrs::{Device, Tensor};
-    /// assert_eq!(Tensor::from([1f32]).device(), Device::Cpu);
-    /// ```
     #[inline]
     pub fn device(&self) -> Device {
         self.0.storage.device()
@@ -350,12 +310,6 @@ impl Tensor {
     }
 
     /// The bytes and their version counter.
-    ///
-    /// ```
-    /// let x = torchrs::Tensor::from([[1f32, 2.], [3., 4.]]);
-    /// assert_eq!(x.storage().nbytes(), 16);
-    /// assert!(x.select(0, 1).storage().ptr_eq(x.storage()));
-    /// ```
     #[inline]
     pub fn storage(&self) -> &Storage {
         &self.0.storage
@@ -376,11 +330,6 @@ impl Tensor {
     /// Address of the first element, in host memory. Valid while the tensor lives; what is done through
     /// it must not race with other users of the storage.
     ///
-    /// ```
-    /// let x = torchrs::Tensor::from([1i32, 2, 3]);
-    /// assert_eq!(x.narrow(0, 2, 1).data_ptr(), x.data_ptr().wrapping_add(8));
-    /// ```
-    ///
     /// # Panics
     /// Throws [`Error::Device`] for a tensor on a GPU; its address there is
     /// [`device_ptr`](Self::device_ptr).
@@ -393,11 +342,6 @@ impl Tensor {
     }
 
     /// Address of the first element on the tensor's device, for that device's kernels.
-    ///
-    /// ```
-    /// let x = torchrs::Tensor::from([1i32, 2, 3]);
-    /// assert_eq!(x.device_ptr(), x.data_ptr());
-    /// ```
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn device_ptr(&self) -> *mut u8 {

@@ -101,12 +101,6 @@ impl ResultType {
     }
 
     /// The result; [`Dtype::F32`] when nothing was added.
-    ///
-    /// ```
-    /// use torchrs::{Dtype, tensor::ResultType};
-    /// assert_eq!(ResultType::default().dtype(), Dtype::F32);
-    /// assert_eq!(ResultType::default().tensor(Dtype::I8, 1).dtype(), Dtype::I8);
-    /// ```
     #[inline]
     pub fn dtype(self) -> Dtype {
         combine(self.dimensioned, combine(self.zero_dim, self.number)).unwrap_or(Dtype::F32)
