@@ -217,13 +217,6 @@ pub fn get_autocast_dtype(device_type: Device) -> Dtype {
 }
 
 /// Whether casts of parameters are kept (`torch.is_autocast_cache_enabled`).
-///
-/// ```
-/// use torchrs::{Device, Dtype, amp::{AutocastOptions, autocast_with, is_autocast_cache_enabled}};
-/// assert!(is_autocast_cache_enabled());
-/// let options = AutocastOptions { cache_enabled: false, ..Default::default() };
-/// autocast_with(Device::Cpu, Dtype::BF16, options, || assert!(!is_autocast_cache_enabled()));
-/// ```
 pub fn is_autocast_cache_enabled() -> bool {
     MODE.get().cache_enabled
 }

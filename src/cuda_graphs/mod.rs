@@ -150,13 +150,6 @@ impl CudaGraph {
     }
 
     /// The pool of its memory, for graphs that are replayed after this one, in the order of their captures.
-    ///
-    /// ```
-    /// use torchrs::cuda_graphs::CudaGraph;
-    /// fn share_memory(first: &CudaGraph, second: &CudaGraph) -> bool {
-    ///     first.pool() == second.pool()
-    /// }
-    /// ```
     pub fn pool(&self) -> PoolId {
         self.graph.pool()
     }

@@ -80,14 +80,6 @@ impl Profile {
 
 impl KeyAverages {
     /// The rows, by falling [`self_ns`](KeyRow::self_ns).
-    ///
-    /// ```
-    /// use torchrs::{Tensor, profiler};
-    /// let x = Tensor::from([1f32]);
-    /// let (_, profile) = profiler::profile(|| x.exp().sin());
-    /// let averages = profile.key_averages();
-    /// assert!(averages.rows().is_sorted_by(|a, b| a.self_ns >= b.self_ns));
-    /// ```
     pub fn rows(&self) -> &[KeyRow] {
         &self.rows
     }

@@ -58,11 +58,6 @@ impl Device {
     }
 
     /// True for a GPU.
-    ///
-    /// ```
-    /// use torchrs::Device;
-    /// assert!(Device::Cuda(1).is_cuda() && !Device::Cpu.is_cuda());
-    /// ```
     #[inline]
     pub fn is_cuda(self) -> bool {
         matches!(self, Device::Cuda(_))

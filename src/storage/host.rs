@@ -244,15 +244,6 @@ impl HostBlock {
     }
 
     /// The first byte.
-    ///
-    /// ```
-    /// let block = torchrs::storage::HostBlock::new(8);
-    /// // SAFETY: eight bytes that nobody else uses.
-    /// unsafe {
-    ///     block.as_ptr().write_bytes(7, 8);
-    ///     assert_eq!(block.as_ptr().cast::<u64>().read(), 0x0707_0707_0707_0707);
-    /// }
-    /// ```
     #[inline]
     pub fn as_ptr(&self) -> *mut u8 {
         self.ptr.as_ptr()

@@ -292,45 +292,24 @@ impl Storage {
     }
 
     /// The first byte's address on the storage's [`device`](Self::device).
-    ///
-    /// ```
-    /// let x = torchrs::Tensor::from([5i64, 6]);
-    /// assert_eq!(x.storage().address(), x.storage().as_ptr());
-    /// ```
     #[inline]
     pub fn address(&self) -> *mut u8 {
         self.0.ptr.load(Relaxed)
     }
 
     /// Where the bytes are.
-    ///
-    /// ```
-    /// use torchrs::{Device, storage::Storage};
-    /// assert_eq!(Storage::host(1).device(), Device::Cpu);
-    /// ```
     #[inline]
     pub fn device(&self) -> Device {
         self.0.device
     }
 
     /// Size in bytes.
-    ///
-    /// ```
-    /// let x = torchrs::Tensor::zeros([2, 3], torchrs::Dtype::F64);
-    /// assert_eq!(x.select(0, 1).storage().nbytes(), 48); // a view's storage is the whole one
-    /// ```
     #[inline]
     pub fn nbytes(&self) -> usize {
         self.0.nbytes
     }
 
     /// How often the bytes were changed in place.
-    ///
-    /// ```
-    /// let x = torchrs::Tensor::from([1f32, 2.]);
-    /// x.add_(1.0).mul_(2.0);
-    /// assert_eq!(x.storage().version(), 2);
-    /// ```
     #[inline]
     pub fn version(&self) -> u32 {
         self.0.version.load(Relaxed)
@@ -370,12 +349,6 @@ impl Storage {
     }
 
     /// True when both are the same storage.
-    ///
-    /// ```
-    /// let x = torchrs::Tensor::from([[1f32, 2.], [3., 4.]]);
-    /// assert!(x.storage().ptr_eq(x.t().storage()));
-    /// assert!(!x.storage().ptr_eq(x.clone_contiguous().storage()));
-    /// ```
     #[inline]
     pub fn ptr_eq(&self, other: &Storage) -> bool {
         self.0.ptr_eq(&other.0)

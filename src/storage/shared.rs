@@ -143,13 +143,6 @@ impl SharedMemory {
     }
 
     /// True when nothing was asked for.
-    ///
-    /// ```
-    /// use torchrs::storage::SharedMemory;
-    /// assert!(SharedMemory::create("nothing", 0)?.is_empty());
-    /// assert!(!SharedMemory::create("example", 100)?.is_empty());
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     pub fn is_empty(&self) -> bool {
         self.map.len() <= 1
     }
