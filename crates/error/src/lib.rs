@@ -184,29 +184,14 @@ impl Error {
         Error::Argument { op: op.into(), argument: argument.into(), message: message.into() }
     }
     /// An [`Error::Shape`].
-    ///
-    /// ```
-    /// let error = torchrs::Error::shape("mm", "[2, 3] and [4, 5] do not fit");
-    /// assert_eq!(error.to_string(), "mm: [2, 3] and [4, 5] do not fit");
-    /// ```
     pub fn shape(op: &str, message: impl Into<String>) -> Self {
         Error::Shape { op: op.into(), message: message.into() }
     }
     /// An [`Error::Dtype`].
-    ///
-    /// ```
-    /// let error = torchrs::Error::dtype("one_hot", "takes i64, got f32");
-    /// assert_eq!(error.to_string(), "one_hot: takes i64, got f32");
-    /// ```
     pub fn dtype(op: &str, message: impl Into<String>) -> Self {
         Error::Dtype { op: op.into(), message: message.into() }
     }
     /// An [`Error::Config`].
-    ///
-    /// ```
-    /// let error = torchrs::Error::config("WORLD_SIZE", "`two`; must be a number");
-    /// assert_eq!(error.to_string(), "WORLD_SIZE: `two`; must be a number");
-    /// ```
     pub fn config(name: &str, message: impl Into<String>) -> Self {
         Error::Config { name: name.into(), message: message.into() }
     }
@@ -240,11 +225,6 @@ impl Error {
     }
 
     /// An [`Error::File`].
-    ///
-    /// ```
-    /// let error = torchrs::Error::file("runs/model.pt", "is cut off");
-    /// assert_eq!(error.to_string(), "runs/model.pt: is cut off");
-    /// ```
     pub fn file(path: impl AsRef<Path>, message: impl Into<String>) -> Self {
         Error::File { path: path.as_ref().to_owned(), message: message.into() }
     }

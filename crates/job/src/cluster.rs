@@ -157,12 +157,6 @@ impl ClusterTask {
     }
 
     /// `task 1 of 4`.
-    ///
-    /// ```
-    /// use torchrs::distributed::ClusterTask;
-    /// let task = ClusterTask::from_lookup(|name| (name == "PMIX_RANK").then(|| "3".into())).unwrap();
-    /// assert_eq!(task.place(), "task 3 of several");
-    /// ```
     pub fn place(&self) -> String {
         let of = self.size.map_or("several".to_owned(), |size| size.to_string());
         format!("task {} of {of}", self.rank)

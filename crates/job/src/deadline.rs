@@ -27,48 +27,21 @@ pub struct Deadline {
 
 impl Deadline {
     /// A deadline `limit` from now.
-    ///
-    /// ```
-    /// use std::{thread::sleep, time::Duration};
-    /// let deadline = torchrs::distributed::Deadline::after(Duration::from_millis(5));
-    /// sleep(Duration::from_millis(6));
-    /// assert!(deadline.has_passed());
-    /// ```
     pub fn after(limit: Duration) -> Self {
         Deadline { start: Instant::now(), limit }
     }
 
     /// The time that is left; zero when it has passed.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// let deadline = torchrs::distributed::Deadline::after(Duration::from_secs(60));
-    /// let left = deadline.remaining();
-    /// assert!(left <= Duration::from_secs(60) && left > Duration::from_secs(50));
-    /// ```
     pub fn remaining(&self) -> Duration {
         self.limit.saturating_sub(self.start.elapsed())
     }
 
     /// True when it has passed.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use torchrs::distributed::Deadline;
-    /// assert!(Deadline::after(Duration::ZERO).has_passed());
-    /// assert!(!Deadline::after(Duration::from_secs(60)).has_passed());
-    /// ```
     pub fn has_passed(&self) -> bool {
         self.remaining().is_zero()
     }
 
     /// The whole span, from the start to the limit.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// let deadline = torchrs::distributed::Deadline::after(Duration::from_millis(1500));
-    /// assert_eq!(deadline.limit(), Duration::from_millis(1500));
-    /// ```
     pub fn limit(&self) -> Duration {
         self.limit
     }

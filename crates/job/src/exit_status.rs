@@ -33,12 +33,6 @@ pub enum ExitStatus {
 
 impl ExitStatus {
     /// True for exit code 0.
-    ///
-    /// ```
-    /// use torchrs::multiprocessing::ExitStatus;
-    /// assert!(ExitStatus::Exited(0).success() && !ExitStatus::Exited(1).success());
-    /// assert!(!ExitStatus::Unknown.success());
-    /// ```
     pub fn success(self) -> bool {
         self == ExitStatus::Exited(0)
     }

@@ -60,12 +60,6 @@ pub enum Kind {
 
 impl Kind {
     /// True when the failure only follows from the failure of another process.
-    ///
-    /// ```
-    /// use torchrs::multiprocessing::report::Kind;
-    /// assert!(Kind::PeerDied.is_consequence() && Kind::Aborted.is_consequence());
-    /// assert!(!Kind::Panic.is_consequence() && !Kind::Error.is_consequence());
-    /// ```
     pub fn is_consequence(self) -> bool {
         matches!(self, Kind::PeerDied | Kind::Aborted)
     }
@@ -176,14 +170,6 @@ impl ErrorRecord {
     }
 
     /// The error's own words.
-    ///
-    /// ```
-    /// use torchrs::multiprocessing::Process;
-    /// let child = Process::spawn(|_: ()| Err::<(), _>("no dataset mnist"), ())?;
-    /// child.wait()?;
-    /// assert_eq!(child.record().unwrap().text(), "no dataset mnist");
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     pub fn text(&self) -> &str {
         &self.message.message
     }
@@ -215,19 +201,6 @@ impl ErrorRecord {
     }
 
     /// The backtrace; empty for an error that was returned.
-    ///
-    /// ```
-    /// use torchrs::multiprocessing::Process;
-    /// let [panics, fails] = [
-    ///     Process::spawn(|_: ()| -> () { panic!("out of patience") }, ())?,
-    ///     Process::spawn(|_: ()| Err::<(), _>("no dataset mnist"), ())?,
-    /// ];
-    /// panics.wait()?;
-    /// fails.wait()?;
-    /// assert!(!panics.record().unwrap().backtrace().is_empty());
-    /// assert!(fails.record().unwrap().backtrace().is_empty());
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     pub fn backtrace(&self) -> &str {
         &self.message.extra_info.py_callstack
     }

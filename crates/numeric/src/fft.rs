@@ -17,11 +17,6 @@ pub use rustfft::{Fft, FftDirection, FftNum};
 /// ```
 pub trait Real: FftNum {
     /// Of `n` complex numbers, in place, without a factor.
-    ///
-    /// ```
-    /// use torchrs_numeric::fft::{FftDirection, Real};
-    /// assert_eq!(f32::complex(12, FftDirection::Inverse).fft_direction(), FftDirection::Inverse);
-    /// ```
     fn complex(n: usize, direction: FftDirection) -> Arc<dyn Fft<Self>>;
 
     /// Of `n` real numbers to the first `n / 2 + 1` coefficients.
@@ -33,11 +28,6 @@ pub trait Real: FftNum {
     fn forward(n: usize) -> Arc<dyn RealToComplex<Self>>;
 
     /// Of the first `n / 2 + 1` coefficients to `n` real numbers, without a factor.
-    ///
-    /// ```
-    /// use torchrs_numeric::fft::Real;
-    /// assert_eq!(f64::backward(9).len(), 9);
-    /// ```
     fn backward(n: usize) -> Arc<dyn ComplexToReal<Self>>;
 }
 

@@ -167,13 +167,6 @@ impl StoreServer {
 
     /// Says that the process of a rank has ended, and how, for whoever waits for it to join: a rank that
     /// ends in peace before it has joined would be waited for until the deadline.
-    ///
-    /// ```
-    /// use torchrs::distributed::StoreServer;
-    /// let server = StoreServer::start()?;
-    /// server.rank_ended(3, "exited with code 0");
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
     pub fn rank_ended(&self, rank: usize, how: &str) {
         self.shared.told.lock().push((ended_key(rank), how.to_owned()));
         self.shared.notify();
