@@ -11,7 +11,7 @@ mod attention;
 pub mod catalogue;
 #[cfg(test)]
 mod checks;
-mod compute;
+mod compute_type;
 mod conv;
 mod creation;
 pub mod fft;
@@ -83,7 +83,7 @@ fn all_samples() -> Vec<checks::samples::OpSample> {
         products::matmul::samples,
         pool::max::samples,
         shape::pad::samples,
-        pool::forms::samples,
+        pool::composed::samples,
         products::composed::samples,
         random::samples,
         reduce::samples,

@@ -8,7 +8,7 @@ use crate::cpu::{
     attention::Rows, products::tiled::Tiled, threads::get_num_threads, threads::parallel_items,
     threads::parts::Parts,
 };
-use crate::ops::compute;
+use crate::ops::compute_type;
 use crate::tensor::{Shape, Tensor, dispatch};
 
 /// Y and the logarithms of the sums.
@@ -43,7 +43,7 @@ pub(super) fn forward(
             a.forward(range, q, k, v, mask, y, logsum);
         });
     });
-    (compute::narrow(y, dtype), logsum)
+    (compute_type::narrow(y, dtype), logsum)
 }
 
 /// The gradients of queries, keys and values.
@@ -58,7 +58,7 @@ pub(super) fn backward(
     let dtype = q.dtype();
     let [q, k, v] = [q, k, v].map(|t| Operand::new(t, &plan.batch));
     let mask = mask.map(|m| Operand::mask(m, plan));
-    let (y, dy) = (compute::widen(y), compute::widen(dy));
+    let (y, dy) = (compute_type::widen(y), compute_type::widen(dy));
     let zeros = |rows, columns| Tensor::zeros(plan.with_batch([rows, columns]), dtype.compute());
     let grads = [zeros(a.queries, a.depth), zeros(a.keys, a.depth), zeros(a.keys, a.width)];
     let flops = 10 * a.queries * a.keys * (a.depth + a.width);
@@ -80,7 +80,7 @@ pub(super) fn backward(
             a.backward(q, k, v, mask, &y[of_y.clone()], &logsum[item(a.queries)], &dy[of_y], [dq, dk, dv]);
         });
     });
-    let [dq, dk, dv] = grads.map(|g| Some(compute::narrow(g, dtype)));
+    let [dq, dk, dv] = grads.map(|g| Some(compute_type::narrow(g, dtype)));
     smallvec![dq, dk, dv, None]
 }
 
@@ -96,7 +96,7 @@ impl Operand {
     fn new(t: &Tensor, batch: &[usize]) -> Self {
         let mut t = t.detach();
         if t.dtype() != t.dtype().compute() {
-            t = compute::widen(&t);
+            t = compute_type::widen(&t);
         }
         // A row of one number may have any stride.
         if t.strides()[t.dim() - 1] != 1 {
@@ -119,7 +119,7 @@ impl Operand {
         let outer = mask.dim().saturating_sub(2);
         let mut shape = Shape::from_slice(&mask.shape()[..outer]);
         shape.extend([a.queries, a.keys]);
-        let full = no_grad(|| compute::widen(&mask.detach().expand(&shape)));
+        let full = no_grad(|| compute_type::widen(&mask.detach().expand(&shape)));
         Operand::new(&full, &plan.batch)
     }
 

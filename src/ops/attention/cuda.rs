@@ -12,7 +12,7 @@ use crate::backends;
 use crate::cuda_args;
 use crate::error::{Error, throw};
 use crate::ops::{
-    compute, gpu::Gpu, gpu::address, products::matmul::cuda::products, random::Words,
+    compute_type, gpu::Gpu, gpu::address, products::matmul::cuda::products, random::Words,
 };
 use crate::tensor::{Dtype, Tensor};
 
@@ -79,7 +79,7 @@ fn kernels(dtype: Dtype) -> &'static Kernels {
 
 /// The operands in the compute type.
 fn wide<const N: usize>(tensors: [&Tensor; N]) -> [Tensor; N] {
-    tensors.map(compute::widen)
+    tensors.map(compute_type::widen)
 }
 
 /// The products of queries and keys, and what the kernels are told of them.
@@ -94,7 +94,7 @@ fn scores(
 ) -> (Tensor, Option<Tensor>, Scores) {
     let a = plan.attention;
     let scores = products(gpu, q, &k.mt(), &plan.batch, (a.queries, a.keys, a.depth));
-    let mask = mask.map(|m| compute::widen(&m.expand(scores.shape())));
+    let mask = mask.map(|m| compute_type::widen(&m.expand(scores.shape())));
     let told = Scores {
         scores: scores.device_ptr(),
         weights_gradient: std::ptr::null_mut(),
@@ -186,7 +186,7 @@ pub(super) fn forward(
     // SAFETY: the kernel takes one `Scores` of contiguous tensors on this GPU, whose sizes it has.
     unsafe { gpu.launch(&kernels(q.dtype()).weights, grid(told.rows), cuda_args!(told)) };
     let y = products(gpu, &scores, &v, &plan.batch, (a.queries, a.width, a.keys));
-    (compute::narrow(y, dtype), logsum)
+    (compute_type::narrow(y, dtype), logsum)
 }
 
 /// The gradients of queries, keys and values.
@@ -215,7 +215,7 @@ pub(super) fn backward(
     // SAFETY: as for Y.
     unsafe { gpu.launch(&kernels(q.dtype()).weights_backward, grid(told.rows), cuda_args!(told)) };
     let product = |a: &Tensor, b: &Tensor, size| {
-        Some(compute::narrow(products(gpu, a, b, &plan.batch, size), dtype))
+        Some(compute_type::narrow(products(gpu, a, b, &plan.batch, size), dtype))
     };
     smallvec![
         product(&gradient, &k, (a.queries, a.depth, a.keys)),

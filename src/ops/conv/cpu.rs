@@ -1,5 +1,5 @@
 //! y, dx and dw through the drivers of `cpu::convolution::direct`, `cpu::convolution::winograd` and `cpu::convolution::depthwise`.
-use super::pointwise::Pointwise;
+use super::one_by_one::Pointwise;
 use super::scratch::{field_of, minimal, scratch};
 use super::shape::Shape;
 use crate::autograd::no_grad;
@@ -12,7 +12,7 @@ use crate::cpu::{
     convolution::winograd::Winograd, numbers::float::single, numbers::float::single_mut,
     products::tiled::Tiled, threads::GRAIN, threads::parallel_for, threads::parts::Parts,
 };
-use crate::ops::{compute, gpu, products::matmul::cuda, products::sums};
+use crate::ops::{compute_type, gpu, products::bias_sums, products::matmul::cuda};
 use crate::tensor::{Dtype, Element, Tensor, dispatch};
 
 /// The source as its field wants it: a prepared copy in `copy`, or as it is.
@@ -83,10 +83,11 @@ fn correlate_minimal(
 #[track_caller]
 pub(crate) fn forward(shape: &Shape, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
     let dtype = x.dtype();
-    let (x, w, bias) = (compute::widen(x), compute::widen(weight), bias.map(compute::widen));
+    let (x, w, bias) =
+        (compute_type::widen(x), compute_type::widen(weight), bias.map(compute_type::widen));
     let out = Tensor::empty(shape.y(), x.dtype());
     if out.numel() == 0 {
-        return compute::narrow(out, dtype);
+        return compute_type::narrow(out, dtype);
     }
     dispatch!(compute x.dtype(), "conv2d", T => {
         // SAFETY: `widen` gives contiguous tensors of this type; `out` is new.
@@ -95,7 +96,7 @@ pub(crate) fn forward(shape: &Shape, x: &Tensor, weight: &Tensor, bias: Option<&
         let bias = bias.as_ref().map(|b| unsafe { b.as_slice::<T>() });
         forward_kernel(shape, x, w, bias, |target| target, out);
     });
-    compute::narrow(out, dtype)
+    compute_type::narrow(out, dtype)
 }
 
 /// y, which goes where `place` puts it instead of a tensor of its own.
@@ -144,17 +145,17 @@ pub(super) fn room_for_data(shape: &Shape, dtype: Dtype) -> Tensor {
 /// dx, from dy and the weight.
 pub(crate) fn data_gradient(shape: &Shape, dy: &Tensor, weight: &Tensor) -> Tensor {
     let dtype = dy.dtype();
-    let (dy, w) = (compute::widen(dy), compute::widen(weight));
+    let (dy, w) = (compute_type::widen(dy), compute_type::widen(weight));
     let out = room_for_data(shape, dy.dtype());
     if out.numel() == 0 {
-        return compute::narrow(out, dtype);
+        return compute_type::narrow(out, dtype);
     }
     dispatch!(compute dy.dtype(), "conv2d", T => {
         // SAFETY: `widen` gives contiguous tensors of this type; `out` is new.
         let (dy, w, out) = unsafe { (dy.as_slice::<T>(), w.as_slice::<T>(), out.as_mut_slice::<T>()) };
         data_kernels(shape, dy, w, |target| target, out);
     });
-    compute::narrow(out, dtype)
+    compute_type::narrow(out, dtype)
 }
 
 /// All that is not 0 of dx, which goes where `place` puts it.
@@ -299,9 +300,9 @@ pub(crate) fn weight_gradient(
     place: Option<Tensor>,
 ) -> Tensor {
     let dtype = dy.dtype();
-    let (dy, x) = (compute::widen(dy), compute::widen(x));
+    let (dy, x) = (compute_type::widen(dy), compute_type::widen(x));
     if dy.numel() == 0 {
-        return compute::narrow(Tensor::zeros(shape.weight(), dy.dtype()), dtype);
+        return compute_type::narrow(Tensor::zeros(shape.weight(), dy.dtype()), dtype);
     }
     let out = place_or_new(place, &shape.weight(), dy.dtype());
     dispatch!(compute dy.dtype(), "conv2d", T => {
@@ -309,7 +310,7 @@ pub(crate) fn weight_gradient(
         let (dy, x, out) = unsafe { (dy.as_slice::<T>(), x.as_slice::<T>(), out.as_mut_slice::<T>()) };
         weight_kernel(shape, dy, x, out);
     });
-    compute::narrow(out, dtype)
+    compute_type::narrow(out, dtype)
 }
 
 /// `place` if it is as wanted, else a new tensor.
@@ -373,13 +374,13 @@ pub(crate) fn bias_gradient(dy: &Tensor) -> Tensor {
     if let Some(gpu) = gpu::of("conv", &[dy]) {
         return no_grad(|| cuda::channel_sums(gpu, dy, dy.shape()[0], dy.shape()[1]));
     }
-    let (dtype, dy) = (dy.dtype(), compute::widen(dy));
+    let (dtype, dy) = (dy.dtype(), compute_type::widen(dy));
     let (batch, channels) = (dy.shape()[0], dy.shape()[1]);
     let out = Tensor::empty([channels], dy.dtype());
     dispatch!(compute dy.dtype(), "conv2d", T => {
         // SAFETY: `widen` gives a contiguous tensor of this type; `out` is new.
         let (dy, out) = unsafe { (dy.as_slice::<T>(), out.as_mut_slice::<T>()) };
-        sums::sum_channels(dy, batch, out);
+        bias_sums::sum_channels(dy, batch, out);
     });
-    compute::narrow(out, dtype)
+    compute_type::narrow(out, dtype)
 }

@@ -22,14 +22,14 @@
 //! three, because each is linear in each operand. Three dimensions are done by the same drivers, see
 //! `volume`.
 
+mod bf16;
 mod cpu;
 pub(super) mod cuda;
 mod cudnn;
 mod geometry;
-mod half;
 mod integer;
+mod one_by_one;
 mod options;
-mod pointwise;
 mod products;
 #[cfg(test)]
 mod properties;
@@ -212,14 +212,14 @@ impl Products for Shape {
         if let Some(gpu) = gpu::of("conv2d", &[x, weight, bias.unwrap_or(x)]) {
             return no_grad(|| cuda::forward(gpu, &self.into(), &self.y(), x, weight, bias));
         }
-        half::forward(self, x, weight, bias).unwrap_or_else(|| forward(self, x, weight, bias))
+        bf16::forward(self, x, weight, bias).unwrap_or_else(|| forward(self, x, weight, bias))
     }
 
     fn data(&self, dy: &Tensor, weight: &Tensor) -> Tensor {
         if let Some(gpu) = gpu::of("conv2d", &[dy, weight]) {
             return no_grad(|| cuda::data(gpu, &self.into(), &self.x(), dy, weight));
         }
-        half::data_gradient(self, dy, weight).unwrap_or_else(|| data_gradient(self, dy, weight))
+        bf16::data_gradient(self, dy, weight).unwrap_or_else(|| data_gradient(self, dy, weight))
     }
 
     fn filters(&self, dy: &Tensor, x: &Tensor, place: Option<Tensor>) -> Tensor {

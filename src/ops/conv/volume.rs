@@ -28,7 +28,7 @@ use crate::cpu::{
     convolution::direct::Sizes, convolution::direct::Target, convolution::field::Window,
     products::tiled::Tiled, threads::parallel_for, threads::parts::Parts,
 };
-use crate::ops::{compute, gpu};
+use crate::ops::{compute_type, gpu};
 use crate::tensor::{Element, Tensor, dispatch};
 
 /// Numbers of a block's copy.
@@ -319,7 +319,8 @@ impl Products for Volume {
             return no_grad(|| cuda::forward(gpu, &self.into(), &self.y(), x, weight, bias));
         }
         let dtype = x.dtype();
-        let (x, w, bias) = (compute::widen(x), compute::widen(weight), bias.map(compute::widen));
+        let (x, w, bias) =
+            (compute_type::widen(x), compute_type::widen(weight), bias.map(compute_type::widen));
         let out = Tensor::empty(self.y(), x.dtype());
         if out.numel() > 0 {
             dispatch!(compute x.dtype(), "conv3d", T => {
@@ -330,7 +331,7 @@ impl Products for Volume {
                 self.output_kernel(x, w, bias, y);
             });
         }
-        compute::narrow(out, dtype)
+        compute_type::narrow(out, dtype)
     }
 
     fn data(&self, dy: &Tensor, weight: &Tensor) -> Tensor {
@@ -338,7 +339,7 @@ impl Products for Volume {
             return no_grad(|| cuda::data(gpu, &self.into(), &self.x(), dy, weight));
         }
         let dtype = dy.dtype();
-        let (dy, w) = (compute::widen(dy), compute::widen(weight));
+        let (dy, w) = (compute_type::widen(dy), compute_type::widen(weight));
         let reached = (0..self.options.stride[0].min(self.input[0]))
             .all(|rest| !self.residue(rest).1.is_empty());
         let covered = reached && self.flat(1, self.channels, self.outputs).reaches_all();
@@ -354,7 +355,7 @@ impl Products for Volume {
                 self.data_kernel(dy, w, dx);
             });
         }
-        compute::narrow(out, dtype)
+        compute_type::narrow(out, dtype)
     }
 
     fn filters(&self, dy: &Tensor, x: &Tensor, place: Option<Tensor>) -> Tensor {
@@ -362,14 +363,14 @@ impl Products for Volume {
             return no_grad(|| cuda::filters(gpu, &self.into(), &self.weight(), dy, x));
         }
         let dtype = dy.dtype();
-        let (dy, x) = (compute::widen(dy), compute::widen(x));
+        let (dy, x) = (compute_type::widen(dy), compute_type::widen(x));
         let out = place_or_new(place, &self.weight(), dy.dtype());
         dispatch!(compute dy.dtype(), "conv3d", T => {
             // SAFETY: `widen` gives contiguous tensors of this type; `out` is new, or dense and to be overwritten.
             let (dy, x, dw) = unsafe { (dy.as_slice::<T>(), x.as_slice::<T>(), out.as_mut_slice::<T>()) };
             self.filter_kernel(dy, x, dw);
         });
-        compute::narrow(out, dtype)
+        compute_type::narrow(out, dtype)
     }
 }
 

@@ -32,12 +32,12 @@ mod matrix_exp;
 mod norm;
 mod options;
 mod pinv;
-mod products;
 mod qr;
 #[cfg(test)]
 mod samples;
 mod solve;
 mod svd;
+mod synonyms;
 mod tensor_equations;
 #[cfg(test)]
 mod tests;
@@ -54,10 +54,10 @@ pub use matrix_exp::matrix_exp;
 pub use norm::{NormOrder, matrix_norm, norm, vector_norm};
 pub use options::{TriangularOptions, Uplo};
 pub use pinv::{RankOptions, matrix_rank, pinv};
-pub use products::{cross, diagonal, matmul, matrix_power, multi_dot, vander, vecdot};
 pub use qr::{QrMode, qr};
 pub use solve::{solve, solve_ex, solve_right};
 pub use svd::{svd, svdvals};
+pub use synonyms::{cross, diagonal, matmul, matrix_power, multi_dot, vander, vecdot};
 pub use tensor_equations::{tensorinv, tensorsolve};
 pub use triangular::solve_triangular;
 

@@ -3,6 +3,7 @@
 
 use smallvec::SmallVec;
 
+use super::batched_updates;
 use super::complex;
 use super::derivative::{backward, tangent, uses_input};
 use super::operands::{
@@ -10,7 +11,6 @@ use super::operands::{
     device_of, has_complex, overlap, overlaps_otherwise, tensor,
 };
 use super::row::{Kind, Row};
-use super::together;
 use crate::amp;
 use crate::autograd::{
     BackwardCtx, any_differentiated, is_differentiated, record_inplace_with_tangent, record_new,
@@ -381,7 +381,7 @@ pub fn apply_update(row: &'static Row, inputs: &[&Tensor], params: &[Scalar]) {
             ));
         }
     }
-    if first.device().is_cuda() && together::waits(row, inputs, params) {
+    if first.device().is_cuda() && batched_updates::waits(row, inputs, params) {
         outputs.iter().for_each(|output| output.storage().bump_version());
         return;
     }

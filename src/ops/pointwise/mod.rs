@@ -28,6 +28,7 @@ mod accuracy;
 mod activation;
 mod apply;
 mod arithmetic;
+mod batched_updates;
 mod comparison;
 pub(in crate::ops) mod complex;
 mod conditional;
@@ -51,10 +52,10 @@ mod special;
 mod symbolic;
 #[cfg(test)]
 mod tests;
-mod together;
 mod updates;
 
 pub use apply::{apply, apply_inplace, apply_update};
+pub(crate) use batched_updates::together;
 pub use comparison::Closeness;
 pub(crate) use copying::{assign_strided, zero_all};
 pub use division::Rounding;
@@ -66,7 +67,6 @@ pub(crate) use losses::{
 pub use out::apply_out;
 pub use row::{Kind, Row};
 pub use symbolic::Symbol;
-pub(crate) use together::together;
 pub(crate) use updates::{
     adadelta_step, adagrad_step, adam_counted_step, adam_step, adamax_step, amsgrad_counted_step,
     amsgrad_step, asgd_step, nadam_step, radam_start, rmsprop_centered_step, rmsprop_momentum_step,

@@ -3,6 +3,6 @@
 //! The windows themselves are in `windows`. Knows nothing of convolutions.
 
 pub(in crate::ops) mod average;
+pub(in crate::ops) mod composed;
 pub(in crate::ops) mod cuda;
-pub(in crate::ops) mod forms;
 pub(in crate::ops) mod max;

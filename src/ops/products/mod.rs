@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of convolutions, attention and recurrent layers, which are made of its parts.
 
+pub(in crate::ops) mod bias_sums;
 pub(in crate::ops) mod composed;
 pub(in crate::ops) mod einsum;
 pub(in crate::ops) mod matmul;
-pub(in crate::ops) mod sums;

@@ -6,12 +6,12 @@
 //! and rounded once. The order of additions depends on shape and strides only, so results are the
 //! same for any number of threads (`cpu::folds::fold`).
 
+mod any_all;
 pub(in crate::ops) mod as_dtype;
 pub(super) mod cuda;
 mod dims;
 pub(in crate::ops) mod distinct;
 mod extremes;
-mod logic;
 mod logsumexp;
 mod mean;
 mod norm;
@@ -36,7 +36,7 @@ pub(super) fn samples() -> Vec<OpSample> {
         variance::samples,
         norm::samples,
         logsumexp::samples,
-        logic::samples,
+        any_all::samples,
     ];
     files.iter().flat_map(|samples| samples()).collect()
 }

@@ -11,7 +11,7 @@ use crate::cuda::{
     Kernel, family::FLOATS, family::Family, launch::Argument, launch::Shape, sources::family,
 };
 use crate::cuda_args;
-use crate::ops::{compute::dense, gpu::Gpu, gpu::address, gpu::format_of};
+use crate::ops::{compute_type::dense, gpu::Gpu, gpu::address, gpu::format_of};
 use crate::tensor::{Dtype, Tensor};
 
 pub(in crate::ops) static CELLS: Family = family!("rnn": "rnn.cu").with(&[(FLOATS, &["Cells"])]);

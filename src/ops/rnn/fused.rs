@@ -20,7 +20,9 @@ use crate::autograd::{
     self, BackwardCtx, Grads, enable_grad, is_grad_enabled, no_grad, record_many,
 };
 use crate::cpu::recurrent::{self, Kept, Known, Panels, Recurrence, packed_len};
-use crate::ops::{compute::narrow, compute::widen, gpu, gpu::Gpu, products::sums::column_sums};
+use crate::ops::{
+    compute_type::narrow, compute_type::widen, gpu, gpu::Gpu, products::bias_sums::column_sums,
+};
 use crate::tensor::{Dtype, Tensor, dispatch};
 
 /// [`Direction::run`] for operands that [`Direction::fits`].

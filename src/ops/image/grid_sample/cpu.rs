@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use super::axis::Axis;
 use super::options::GridSampleMode;
-use super::reads::Reads;
 use super::sizes::{GROUP, Sizes};
-use super::squares::{Places, Squares};
+use super::transpose::{Places, Squares};
+use super::weighted_sums::Reads;
 use crate::cpu::arch::vectorize::vectorize;
 use crate::cpu::numbers::float::{Float, simd_fn, single, single_mut};
 use crate::cpu::threads::parallel_for;

@@ -15,9 +15,9 @@ mod axis;
 mod cpu;
 pub(in crate::ops) mod cuda;
 mod options;
-mod reads;
 mod sizes;
-mod squares;
+mod transpose;
+mod weighted_sums;
 
 pub use options::{GridSampleMode, GridSampleOptions, GridSamplePadding};
 
@@ -28,7 +28,7 @@ use crate::autograd::{BackwardCtx, Grads, no_grad, record};
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
-use crate::ops::{compute, gpu, windows::taps::in_compute_type};
+use crate::ops::{compute_type, gpu, windows::taps::in_compute_type};
 use crate::tensor::{Dtype, Tensor, dispatch};
 use axis::Axis;
 use sizes::Sizes;
@@ -252,7 +252,7 @@ fn axes(x: &Tensor, options: GridSampleOptions) -> Vec<Axis> {
 fn fused(x: &Tensor, grid: &Tensor, options: GridSampleOptions) -> Tensor {
     let (sizes, shape) = sizes_of(x, grid);
     let y = Tensor::empty(&shape, (x.dtype(), x.device()));
-    let (wide, points) = (compute::widen(x), compute::widen(grid));
+    let (wide, points) = (compute_type::widen(x), compute_type::widen(grid));
     if let Some(gpu) = gpu::of("grid_sample", &[x, grid]) {
         cuda::forward(gpu, sizes, [&wide, &points, &y], options);
     } else {
@@ -274,7 +274,8 @@ fn gradients(ctx: &BackwardCtx, x: &Tensor, grid: &Tensor, options: GridSampleOp
         return composed_gradients(&dy, x, grid, options, [ctx.needs(0), ctx.needs(1)]);
     }
     let sizes = sizes_of(x, grid).0;
-    let (dy, x, grid) = (compute::widen(&dy), compute::widen(x), compute::widen(grid));
+    let (dy, x, grid) =
+        (compute_type::widen(&dy), compute_type::widen(x), compute_type::widen(grid));
     if let Some(gpu) = gpu::of("grid_sample", &[&dy, &x, &grid]) {
         let dx = ctx.needs(0).then(|| x.zeros_like());
         let dgrid = ctx.needs(1).then(|| Tensor::empty(grid.shape(), (x.dtype(), x.device())));

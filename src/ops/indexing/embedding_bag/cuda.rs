@@ -10,7 +10,7 @@ use crate::cuda::{
     Program, launch::Argument, refusal::Refusal, refusal::Rule, sources::kernels_by,
     sources::program,
 };
-use crate::ops::{compute::dense, gpu, gpu::Gpu, gpu::address, gpu::kernel_of};
+use crate::ops::{compute_type::dense, gpu, gpu::Gpu, gpu::address, gpu::kernel_of};
 use crate::tensor::{Dtype, Tensor};
 
 pub(in crate::ops) static PROGRAM: Program =

@@ -11,7 +11,7 @@ use crate::cuda::{
     refusal::Rule, sources::family,
 };
 use crate::error::{Error, throw};
-use crate::ops::{compute, compute::dense, gpu::Gpu, gpu::format_of};
+use crate::ops::{compute_type, compute_type::dense, gpu::Gpu, gpu::format_of};
 use crate::tensor::{Dtype, Scalar, Tensor};
 
 pub(in crate::ops) static CTC: Family =
@@ -57,7 +57,7 @@ pub(super) fn losses(
     blank: usize,
     zero_infinity: bool,
 ) -> Tensor {
-    let (dtype, wide, device) = (x.dtype(), compute::widen(x), x.device());
+    let (dtype, wide, device) = (x.dtype(), compute_type::widen(x), x.device());
     let [steps, samples, classes] = [x.shape()[0], x.shape()[1], x.shape()[2]];
     let targets = dense(&targets.to_device(device), Dtype::I64);
     let of = |number: fn(&Span) -> usize| spans.iter().map(move |span| number(span) as i64);
@@ -100,7 +100,7 @@ pub(super) fn losses(
     if zero_infinity {
         out = losses.masked_fill(&losses.eq(f64::INFINITY), Scalar::F(0.0));
     }
-    record("ctc_loss", &[x], compute::narrow(out, dtype), |saver| {
+    record("ctc_loss", &[x], compute_type::narrow(out, dtype), |saver| {
         let saved = [&wide, &targets, &numbers, &alphas, &losses].map(|t| saver.save(t));
         move |ctx| {
             if ctx.create_graph() {
@@ -126,7 +126,7 @@ pub(super) fn losses(
             start("ctc_betas", walk, task);
             start("ctc_links", gpu.for_each(samples * most), task);
             start("ctc_gradient", Shape::plane(steps, samples, THREADS), task);
-            smallvec![Some(compute::narrow(dx, dtype))]
+            smallvec![Some(compute_type::narrow(dx, dtype))]
         }
     })
 }

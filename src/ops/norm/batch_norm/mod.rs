@@ -28,7 +28,7 @@ use crate::cpu::{
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, positive, values};
-use crate::ops::{compute, gpu};
+use crate::ops::{compute_type, gpu};
 use crate::tensor::{Shape, Tensor, dispatch};
 
 impl Tensor {
@@ -132,7 +132,7 @@ impl Tensor {
                 };
                 let mut grads: SmallVec<[Option<Tensor>; 3]> = smallvec![Some(dx)];
                 if let Some(w) = &saved.weight {
-                    grads.push(Some(compute::narrow(dw, w.dtype())));
+                    grads.push(Some(compute_type::narrow(dw, w.dtype())));
                 }
                 if with_bias {
                     grads.push(Some(db));
@@ -160,8 +160,9 @@ fn on_cpu(
     options: cuda::Options,
 ) -> (Tensor, Tensor) {
     let cuda::Options { training, eps, momentum } = options;
-    let wide = compute::widen(x);
-    let at = |p: Option<&Tensor>| p.map(|p| no_grad(|| compute::widen(p).to_dtype(wide.dtype())));
+    let wide = compute_type::widen(x);
+    let at =
+        |p: Option<&Tensor>| p.map(|p| no_grad(|| compute_type::widen(p).to_dtype(wide.dtype())));
     let [mean, var, w, b] = parameters.map(at);
     let y = Tensor::empty(x.shape(), wide.dtype());
     let stats = Tensor::zeros([3, sizes.channels], wide.dtype());
@@ -186,7 +187,7 @@ fn on_cpu(
         toward(parameters[0], 0);
         toward(parameters[1], 2);
     }
-    (compute::narrow(y, x.dtype()), stats)
+    (compute_type::narrow(y, x.dtype()), stats)
 }
 
 #[allow(clippy::too_many_arguments, reason = "the operands of one kernel")]
@@ -251,8 +252,8 @@ fn fused(ctx: &BackwardCtx, dy: &Tensor, saved: &Saved) -> [Tensor; 3] {
         return [dx, sums.select(0, 0).detach(), sums.select(0, 1).detach()];
     }
     let dtype = x.dtype();
-    let (dy, x) = (compute::widen(dy), compute::widen(x));
-    let w = weight.as_ref().map(|w| no_grad(|| compute::widen(w).to_dtype(x.dtype())));
+    let (dy, x) = (compute_type::widen(dy), compute_type::widen(x));
+    let w = weight.as_ref().map(|w| no_grad(|| compute_type::widen(w).to_dtype(x.dtype())));
     let dx = Tensor::empty(x.shape(), x.dtype());
     let parameters = Tensor::empty([2, sizes.channels], x.dtype());
     dispatch!(compute x.dtype(), "batch_norm", T => {
@@ -287,7 +288,7 @@ fn fused(ctx: &BackwardCtx, dy: &Tensor, saved: &Saved) -> [Tensor; 3] {
         });
     });
     let parameter = |i| parameters.select(0, i).detach();
-    [compute::narrow(dx, dtype), parameter(0), parameter(1)]
+    [compute_type::narrow(dx, dtype), parameter(0), parameter(1)]
 }
 
 /// The same from recorded ops, for second derivatives.

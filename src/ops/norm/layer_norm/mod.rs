@@ -23,7 +23,7 @@ use crate::cpu::{numbers::widen::Real, threads::parallel_for, threads::parts::Pa
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, positive, values};
-use crate::ops::{compute, gpu, gpu::Gpu};
+use crate::ops::{compute_type, gpu, gpu::Gpu};
 use crate::tensor::{Dtype, Element, Shape, Tensor, dispatch};
 
 impl Tensor {
@@ -74,7 +74,7 @@ impl Tensor {
     ) -> (Tensor, Tensor, Tensor) {
         let y = self.layer_norm(normalized_shape, weight, bias, eps);
         let (mean, scale) = no_grad(|| {
-            let x = compute::widen(self);
+            let x = compute_type::widen(self);
             let outer = self.dim() - normalized_shape.len();
             let dims: Vec<i64> = (outer..self.dim()).map(|d| d as i64).collect();
             let mean = x.mean_dim(&dims, true);
@@ -215,8 +215,8 @@ fn on_cpu(
     eps: f64,
     centered: bool,
 ) -> (Tensor, Tensor) {
-    let (dtype, wide) = (x.dtype(), compute::widen(x));
-    let [w, b] = parameters.map(|p| p.map(compute::widen));
+    let (dtype, wide) = (x.dtype(), compute_type::widen(x));
+    let [w, b] = parameters.map(|p| p.map(compute_type::widen));
     let y = Tensor::empty(x.shape(), wide.dtype());
     let stats = Tensor::empty([2, rows], wide.dtype());
     dispatch!(compute wide.dtype(), op, T => {
@@ -234,7 +234,7 @@ fn on_cpu(
             cpu::forward(&x[range.start * n..range.end * n], w, b, T::of(eps), centered, y, mean, scale);
         });
     });
-    (compute::narrow(y, dtype), stats)
+    (compute_type::narrow(y, dtype), stats)
 }
 
 /// The gradients by kernels; those of the parameters are of type `to`.
@@ -284,11 +284,11 @@ fn fused(
 ) -> SmallVec<[Option<Tensor>; 3]> {
     let dtype = x.dtype();
     let n = normalized.iter().product::<usize>();
-    let (dy, x) = (compute::widen(dy), compute::widen(x));
+    let (dy, x) = (compute_type::widen(dy), compute_type::widen(x));
     // A bias alone is as one beside a weight of ones; without either nothing is added up over the rows.
     let w = match weight {
         None if with_bias => Some(Tensor::ones([n], x.dtype())),
-        weight => weight.map(compute::widen),
+        weight => weight.map(compute_type::widen),
     };
     let per_row = if w.is_some() { n } else { 0 };
     let rows = stats.shape()[1];
@@ -321,9 +321,10 @@ fn fused(
         }
     });
     let mut grads: SmallVec<[Option<Tensor>; 3]> =
-        smallvec![ctx.needs(0).then(|| compute::narrow(dx, dtype))];
-    let parameter =
-        |i| Some(compute::narrow(parameters.select(0, i).reshape_to(normalized).detach(), dtype));
+        smallvec![ctx.needs(0).then(|| compute_type::narrow(dx, dtype))];
+    let parameter = |i| {
+        Some(compute_type::narrow(parameters.select(0, i).reshape_to(normalized).detach(), dtype))
+    };
     if weight.is_some() {
         grads.push(if ctx.needs(1) { parameter(0) } else { None });
     }

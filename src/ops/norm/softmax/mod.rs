@@ -7,9 +7,9 @@
 //! of columns at a time elsewhere. Half types compute in f32. An exponential below the least normal number
 //! (1.2e-38 in f32) counts as 0.
 
+mod columns;
 pub(in crate::ops) mod cuda;
-mod lines;
-mod short;
+mod short_rows;
 
 use smallvec::smallvec;
 
@@ -42,19 +42,19 @@ impl<T: Float, const LOG: bool, const BACKWARD: bool> Kernel for Rows<'_, T, LOG
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         let Rows { a, b, out, n, rows } = self;
-        if n <= short::LONGEST && rows.len() >= short::ROWS / 4 {
-            let mut tiles = [[[T::Wide::ZERO; short::ROWS]; short::LONGEST]; 2];
+        if n <= short_rows::LONGEST && rows.len() >= short_rows::ROWS / 4 {
+            let mut tiles = [[[T::Wide::ZERO; short_rows::ROWS]; short_rows::LONGEST]; 2];
             let mut first = rows.start;
             while first < rows.end {
-                let next = rows.end.min(first + short::ROWS);
+                let next = rows.end.min(first + short_rows::ROWS);
                 let some = first * n..next * n;
                 // SAFETY: rows are disjoint, and `out` is as long as `a`.
                 let out = unsafe { out.slice(some.clone()) };
                 if BACKWARD {
                     let (y, g) = (&a[some.clone()], &b[some]);
-                    short::backward::<T, LOG, FMA>(y, g, n, out, &mut tiles);
+                    short_rows::backward::<T, LOG, FMA>(y, g, n, out, &mut tiles);
                 } else {
-                    short::forward::<T, LOG, FMA>(&a[some], n, out, &mut tiles[0]);
+                    short_rows::forward::<T, LOG, FMA>(&a[some], n, out, &mut tiles[0]);
                 }
                 first = next;
             }
@@ -134,7 +134,7 @@ fn run<const LOG: bool, const BACKWARD: bool>(a: &Tensor, b: Option<&Tensor>, d:
         let (a, b) = unsafe { (a.as_slice::<T>(), b.map_or(&[][..], |b| b.as_slice::<T>())) };
         let to = SharedMut(out.data_ptr().cast::<T>());
         if inner > 1 {
-            lines::run::<T, LOG, BACKWARD>(a, b, to, [outer, n, inner], EXP_COST);
+            columns::run::<T, LOG, BACKWARD>(a, b, to, [outer, n, inner], EXP_COST);
         } else {
             parallel_for(outer, GRAIN / (n * EXP_COST), |rows| {
                 vectorize(Rows::<T, LOG, BACKWARD> { a, b, out: to, n, rows });

@@ -10,14 +10,14 @@
 //! Both are a list of ranges per dimension. The rows of a window are added first, then its columns;
 //! the gradient goes the same way back. Each is the other's gradient.
 
-mod twos;
+mod stride_two;
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use smallvec::smallvec;
 
-use twos::{Planes, Twos};
+use stride_two::{Planes, Twos};
 
 use super::max::{Pool2dOptions, check_dims};
 use crate::autograd::record;
@@ -31,7 +31,8 @@ use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::{
-    compute, gpu, pool::cuda, pool::cuda::Dim, pool::cuda::Window, windows::taps::adaptive_ranges,
+    compute_type, gpu, pool::cuda, pool::cuda::Dim, pool::cuda::Window,
+    windows::taps::adaptive_ranges,
 };
 use crate::tensor::{Shape, Tensor, dispatch};
 
@@ -216,11 +217,11 @@ fn planes(x: &Tensor, shape: &[usize], windows: &Windows, back: bool) -> Tensor 
         let kernel = if back { cuda::means_backward } else { cuda::means };
         return kernel(gpu, x, shape, window);
     }
-    let (dtype, wide) = (x.dtype(), compute::widen(x));
+    let (dtype, wide) = (x.dtype(), compute_type::widen(x));
     let y = Tensor::empty(shape, wide.dtype());
     if y.numel() == 0 || wide.numel() == 0 {
         y.fill_contiguous(0i64.into(), 0);
-        return compute::narrow(y, dtype);
+        return compute_type::narrow(y, dtype);
     }
     let count: usize = shape[..shape.len() - 2].iter().product();
     dispatch!(compute wide.dtype(), "avg_pool2d", T => {
@@ -260,7 +261,7 @@ fn planes(x: &Tensor, shape: &[usize], windows: &Windows, back: bool) -> Tensor 
             });
         });
     });
-    compute::narrow(y, dtype)
+    compute_type::narrow(y, dtype)
 }
 
 fn spread_whole<T: Float>(dy: &[T], share: T, dx: &mut [T]) {

@@ -8,9 +8,9 @@ use std::ops::Range;
 
 use super::lanes::{Lanes, wins};
 use super::places::per_plane;
-use super::squares::{Call, Lines};
+use super::small_windows::{Call, Lines};
 use super::steps::Steps;
-use super::twos;
+use super::stride_two;
 use crate::cpu::arch::cache::is_far;
 use crate::cpu::arch::prefetch::prefetch;
 use crate::cpu::numbers::float::Float;
@@ -204,7 +204,7 @@ unsafe fn rows<V: Lanes, const PLACES: bool>(
             continue;
         }
         if by_two && !PLACES {
-            let row = twos::Row { x, lines, width: w, left, kernel, far: planes.far };
+            let row = stride_two::Row { x, lines, width: w, left, kernel, far: planes.far };
             // SAFETY: the caller's promise.
             unsafe { row.maxima::<V>(&mut columns.best, &mut y[i * ow..][..ow]) };
             continue;

@@ -14,9 +14,9 @@
 mod cpu;
 mod lanes;
 mod places;
-mod squares;
+mod small_windows;
 mod steps;
-mod twos;
+mod stride_two;
 
 use smallvec::smallvec;
 
@@ -25,8 +25,8 @@ use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::{
-    compute, gpu, pool::cuda, pool::cuda::Dim, pool::cuda::Window, windows::taps::adaptive_ranges,
-    windows::taps::window_room, windows::taps::window_span,
+    compute_type, gpu, pool::cuda, pool::cuda::Dim, pool::cuda::Window,
+    windows::taps::adaptive_ranges, windows::taps::window_room, windows::taps::window_span,
 };
 use crate::tensor::{Dtype, Shape, Tensor, dispatch};
 use steps::{Sliding, Steps};
@@ -334,7 +334,7 @@ fn maxima(
     (sizes, windows): ([usize; 3], &[Steps; 3]),
     places: Option<&Tensor>,
 ) -> Tensor {
-    let (dtype, wide) = (x.dtype(), compute::widen(x));
+    let (dtype, wide) = (x.dtype(), compute_type::widen(x));
     let y = Tensor::empty(shape, wide.dtype());
     dispatch!(compute wide.dtype(), name, T => {
         // SAFETY: `widen` gives a contiguous tensor of this type; the outputs are new.
@@ -343,7 +343,7 @@ fn maxima(
         let places = places.map(|places| unsafe { places.as_mut_slice::<i32>() });
         cpu::all_maxima(x, sizes, windows, y, places);
     });
-    compute::narrow(y, dtype)
+    compute_type::narrow(y, dtype)
 }
 
 /// dx: each number of dy added where its maximum was.
@@ -362,14 +362,14 @@ fn scatter(dy: &Tensor, places: &Tensor, shape: &[usize], n: usize, window: Wind
 /// [`scatter`] on the host.
 fn scattered(dy: &Tensor, places: &Tensor, shape: &[usize], n: usize) -> Tensor {
     let dtype = dy.dtype();
-    let g = compute::widen(dy);
+    let g = compute_type::widen(dy);
     let dx = Tensor::empty(shape, g.dtype());
     dispatch!(compute g.dtype(), "max_pool", T => {
         // SAFETY: contiguous tensors of these types; the output is new.
         let (g, places, dx) = unsafe { (g.as_slice::<T>(), places.as_slice::<i32>(), dx.as_mut_slice::<T>()) };
         places::scatter(g, places, shape[..n].iter().product(), dx);
     });
-    compute::narrow(dx, dtype)
+    compute_type::narrow(dx, dtype)
 }
 
 /// The numbers of `x` where the maxima were.
@@ -387,14 +387,14 @@ fn pick(x: &Tensor, places: &Tensor, n: usize, window: Window) -> Tensor {
 
 /// [`pick`] on the host.
 fn picked(x: &Tensor, places: &Tensor, n: usize) -> Tensor {
-    let (dtype, wide) = (x.dtype(), compute::widen(x));
+    let (dtype, wide) = (x.dtype(), compute_type::widen(x));
     let y = Tensor::empty(places.shape(), wide.dtype());
     dispatch!(compute wide.dtype(), "max_pool", T => {
         // SAFETY: contiguous tensors of these types; the output is new.
         let (x, places, y) = unsafe { (wide.as_slice::<T>(), places.as_slice::<i32>(), y.as_mut_slice::<T>()) };
         places::pick(x, places, wide.shape()[..n].iter().product(), y);
     });
-    compute::narrow(y, dtype)
+    compute_type::narrow(y, dtype)
 }
 
 #[cfg(test)]

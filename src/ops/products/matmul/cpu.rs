@@ -9,7 +9,7 @@ use crate::cpu::{
     products::pairs::Finish,
 };
 use crate::error::{Error, throw};
-use crate::ops::compute;
+use crate::ops::compute_type;
 use crate::tensor::{Dtype, Element, Tensor, dispatch};
 
 /// The product of two matrices that fit each other, in `place` if that is of their dtype.
@@ -63,10 +63,10 @@ pub(super) fn product(
         }
         Dtype::BF16 if HalfGemm::is_there() => half_product(a, b, size, epilogue),
         Dtype::F16 | Dtype::BF16 => {
-            let start = epilogue.as_ref().map(|e| compute::widen(e.start));
+            let start = epilogue.as_ref().map(|e| compute_type::widen(e.start));
             let epilogue = epilogue.zip(start.as_ref()).map(|(e, start)| Epilogue { start, ..e });
-            let wide = product(&compute::widen(a), &compute::widen(b), shape, epilogue);
-            compute::narrow(wide, dtype)
+            let wide = product(&compute_type::widen(a), &compute_type::widen(b), shape, epilogue);
+            compute_type::narrow(wide, dtype)
         }
         Dtype::Bool => throw(Error::dtype(
             "matmul",
@@ -171,8 +171,8 @@ pub(super) fn products(
             out
         }
         Dtype::F16 | Dtype::BF16 => {
-            let wide = products(&compute::widen(a), &compute::widen(b), batch, size);
-            compute::narrow(wide, dtype)
+            let wide = products(&compute_type::widen(a), &compute_type::widen(b), batch, size);
+            compute_type::narrow(wide, dtype)
         }
         _ => {
             let count = batch.iter().product();

@@ -1,4 +1,4 @@
-//! Matrix products on a GPU: by cuBLASLt where it is there and has the dtype ([`library`]), else by kernels of our own,
+//! Matrix products on a GPU: by cuBLASLt where it is there and has the dtype ([`cublaslt`]), else by kernels of our own,
 //! which take any strides and batches and every dtype that is multiplied on the CPU. Those compute few results of
 //! long sums in parts of the depth, which are added in a fixed order.
 
@@ -12,8 +12,8 @@ use crate::tensor::{Dtype, Tensor};
 
 use super::batch::joined;
 use super::batch::of_batch;
+use super::cublaslt;
 use super::epilogue::Epilogue;
-use super::library;
 
 /// Batch dimensions that are left when neighbours are joined: what the kernels have room for.
 const MOST_BATCH_DIMS: usize = 6;
@@ -268,7 +268,7 @@ pub(super) fn product(
             (start.strides()[0] as i64, start.strides()[1] as i64);
     }
     let scales = (finish.alpha, finish.beta);
-    if !library::product(gpu, &out, a, b, start.as_ref(), scales) {
+    if !cublaslt::product(gpu, &out, a, b, start.as_ref(), scales) {
         run(gpu, dtype, finish, a, b, &[], shape[0] * shape[1]);
     }
     out
@@ -288,7 +288,7 @@ pub(in crate::ops) fn products(
     let out = Tensor::uninitialised_on(&of_batch(batch, m, n), dtype, gpu.device());
     let finish = Finish::new(&out, m, n);
     let (a, b) = (stretch(a, m, k), stretch(b, k, n));
-    if !library::products(gpu, &out, &a, &b, batch) {
+    if !cublaslt::products(gpu, &out, &a, &b, batch) {
         run(gpu, dtype, finish, &a, &b, batch, m * n);
     }
     out

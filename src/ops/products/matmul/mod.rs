@@ -14,12 +14,12 @@
 
 mod batch;
 mod cpu;
+mod cublaslt;
 pub(in crate::ops) mod cuda;
 mod epilogue;
-mod library;
 pub(in crate::ops) mod subtract;
 
-use crate::ops::{gpu, pointwise::complex::bilinear, products::sums};
+use crate::ops::{gpu, pointwise::complex::bilinear, products::bias_sums};
 use smallvec::{SmallVec, smallvec};
 
 use crate::amp::cast_op;
@@ -291,7 +291,7 @@ impl Tensor {
                 let x = ctx.get_for(1, &x).map(|x| flat(&x));
                 let joint = match &x {
                     Some(x) if with_bias && ctx.needs(2) && !ctx.create_graph() => {
-                        no_grad(|| library::weight_and_bias(&g.untracked(), &x.untracked()))
+                        no_grad(|| cublaslt::weight_and_bias(&g.untracked(), &x.untracked()))
                     }
                     _ => None,
                 };
@@ -345,7 +345,7 @@ fn with_last(shape: &[usize], last: usize) -> Shape {
 
 /// A matrix's sum over its rows, recorded where the gradient is differentiated again.
 fn sum_rows(ctx: &BackwardCtx, g: &Tensor) -> Tensor {
-    if ctx.create_graph() { g.sum_to(&g.shape()[1..]) } else { sums::column_sums(g) }
+    if ctx.create_graph() { g.sum_to(&g.shape()[1..]) } else { bias_sums::column_sums(g) }
 }
 
 /// The product of two matrices whose sizes and dtypes were checked.

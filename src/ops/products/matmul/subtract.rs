@@ -4,8 +4,8 @@ use crate::cuda::cublaslt::{Addresses, Epilogue, Lie, Problem};
 use crate::ops::gpu::Gpu;
 use crate::tensor::Tensor;
 
+use super::cublaslt::{is_fit, kind, lie, start_product};
 use super::cuda::{Finish, run};
-use super::library::{is_fit, kind, lie, start_product};
 
 /// A depth from which cuBLASLt is asked: plans for small products of every size are not worth their making.
 const LEAST_DEPTH: usize = 48;

@@ -16,7 +16,7 @@ use crate::cpu::{
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
-use crate::ops::{compute, gpu, pointwise::assign_strided, shape::around::around};
+use crate::ops::{compute_type, gpu, pointwise::assign_strided, shape::around::around};
 use crate::profiler;
 use crate::tensor::{Dtype, Shape, Tensor, normalize_dim, normalize_dims, promote_types};
 
@@ -122,7 +122,7 @@ impl Tensor {
         let out = Tensor::empty(&shape, (dtype, first.device()));
         let filled = all.iter().zip(&starts).filter(|(t, _)| t.numel() > 0);
         if let Some(gpu) = gpu {
-            let dense = |(t, &start): (&&Tensor, _)| (compute::dense(t, dtype), start);
+            let dense = |(t, &start): (&&Tensor, _)| (compute_type::dense(t, dtype), start);
             let dense: SmallVec<[(Tensor, usize); 8]> = filled.map(dense).collect();
             let parts: SmallVec<[_; 8]> = dense.iter().map(|(t, start)| (t, *start)).collect();
             cuda::join(gpu, &out, d, &parts);

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 
 use crate::autograd::record;
-use crate::ops::{compute, gpu, gpu::Gpu};
+use crate::ops::{compute_type, gpu, gpu::Gpu};
 use crate::tensor::{Shape, Tensor, dispatch};
 pub(in crate::ops) use cpu::LinearMap;
 use cpu::{Sparse, run};
@@ -40,14 +40,14 @@ fn apply(
     maps: Arc<[LinearMap]>,
     back: bool,
 ) -> Tensor {
-    let (dtype, wide) = (x.dtype(), compute::widen(x));
+    let (dtype, wide) = (x.dtype(), compute_type::widen(x));
     let y = {
         let sides: SmallVec<[&Sparse; 3]> =
             maps.iter().map(|map| if back { &map.back } else { &map.forward }).collect();
         let mut shape = Shape::from_slice(x.shape());
         sides.iter().enumerate().for_each(|(d, side)| shape[first + d] = side.rows());
         if let Some(gpu) = gpu::of(name, &[x]) {
-            let y = compute::narrow(on_gpu(gpu, wide, first, &sides), dtype);
+            let y = compute_type::narrow(on_gpu(gpu, wide, first, &sides), dtype);
             return recorded(name, x, first, maps.clone(), back, y);
         }
         let y = Tensor::empty(&shape, wide.dtype());
@@ -61,7 +61,7 @@ fn apply(
                 run(x, y, tail, &sides);
             });
         }
-        compute::narrow(y, dtype)
+        compute_type::narrow(y, dtype)
     };
     recorded(name, x, first, maps, back, y)
 }

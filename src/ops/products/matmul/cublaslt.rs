@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn no_product_asks_for_an_epilogue_that_its_type_lacks() {
-        let test = "ops::products::matmul::library::tests::no_product_asks_for_an_epilogue_that_its_type_lacks";
+        let test = "ops::products::matmul::cublaslt::tests::no_product_asks_for_an_epilogue_that_its_type_lacks";
         on_gpu(test, add_rows);
     }
 }

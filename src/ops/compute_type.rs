@@ -1,4 +1,5 @@
-//! What the kernels of several ops share: operands in the type that is computed in, and sums.
+//! What the kernels of several ops share: operands in the type that is computed in, results in the type that was asked for.
+
 use crate::autograd::no_grad;
 use crate::tensor::{Dtype, Tensor};
 

@@ -2,7 +2,7 @@
 //! window is found first, and then where it is by comparing it with all: less work than to carry places along.
 
 use super::lanes::{Lanes, wins};
-use super::twos;
+use super::stride_two;
 use crate::cpu::numbers::float::Float;
 
 /// Up to three lines of the input with the padding around them.
@@ -48,7 +48,7 @@ impl<T: Float> Lines<T> {
                     self.held[slot] = lines[k];
                     let to = &mut self.numbers[slot * self.len + self.left..][..width];
                     // SAFETY: the caller's promise.
-                    unsafe { twos::copy::<V>(&x[lines[k]..][..width], to) };
+                    unsafe { stride_two::copy::<V>(&x[lines[k]..][..width], to) };
                     slot
                 }
             };
