@@ -3,17 +3,17 @@
 //! gradient). Both are matrix products with register tiles whose one operand is gathered block by
 //! block into the cache ("im2col" that never exists as a whole).
 
+mod bf16;
 mod correlation;
 mod filters;
-mod half;
 mod place;
 mod steps;
 mod way;
 mod zones;
 
+pub use bf16::{HalfCorrelation, HalfFilters};
 pub use correlation::{Correlation, Work, run_together};
 pub use filters::FilterSums;
-pub use half::{HalfCorrelation, HalfFilters};
 
 /// Most rows of a gathered block: a panel of them stays in the first-level cache.
 const DEPTH: usize = 320;

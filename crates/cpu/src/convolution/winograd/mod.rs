@@ -11,7 +11,7 @@
 
 mod correlation;
 mod dense;
-mod few;
+mod few_tiles;
 mod filters;
 mod gradient;
 mod lanes;

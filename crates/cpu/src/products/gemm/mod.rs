@@ -1,17 +1,17 @@
 //! Matrix products over strided f32 and f64 buffers. A transpose is only another pair of strides.
 
+mod bf16;
+#[cfg(test)]
+mod bf16_tests;
 mod blocked;
 mod gemv;
-mod half;
-#[cfg(test)]
-mod half_tests;
 mod operands;
 mod product;
 mod share;
 #[cfg(test)]
 mod tests;
 
-pub use half::HalfGemm;
+pub use bf16::HalfGemm;
 pub use operands::{Gemm, Matrix};
 
 /// The product by its definition, which the fast one is tested against: A is `m x k`, B is `k x n`,
