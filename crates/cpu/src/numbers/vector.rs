@@ -4,6 +4,11 @@
 use crate::numbers::float::Float;
 
 /// A register of [`Float`] numbers.
+///
+/// Whoever calls its functions, or others over such registers, keeps two invariants:
+///
+/// - *Instructions*: the processor has the registers' instruction set. [`Plain`] needs none.
+/// - *Reach*: the numbers that a load or a store names are there, and nobody else uses those that are written.
 pub trait Vector: Copy {
     /// The numbers' type.
     type Number: Float;
@@ -13,27 +18,27 @@ pub trait Vector: Copy {
     /// Reads `LANES` numbers.
     ///
     /// # Safety
-    /// They are there, and the processor has the instruction set, as for all functions here.
+    /// *Reach* and *Instructions*.
     unsafe fn load(from: *const Self::Number) -> Self;
     /// Writes `LANES` numbers.
     ///
     /// # Safety
-    /// As [`Vector::load`], and nobody else uses them.
+    /// *Reach* and *Instructions*.
     unsafe fn store(self, to: *mut Self::Number);
     /// The same number in all lanes.
     ///
     /// # Safety
-    /// The processor has the instruction set.
+    /// *Instructions*.
     unsafe fn splat(x: Self::Number) -> Self;
     /// `self + other`.
     ///
     /// # Safety
-    /// The processor has the instruction set.
+    /// *Instructions*.
     unsafe fn add(self, other: Self) -> Self;
     /// `self * b + c`.
     ///
     /// # Safety
-    /// The processor has the instruction set.
+    /// *Instructions*.
     unsafe fn fma(self, b: Self, c: Self) -> Self;
 
     /// Whether [`Vector::store_head`] and [`Vector::store_columns`] are faster than to take numbers one by
@@ -66,32 +71,32 @@ pub trait Vector: Copy {
     }
 }
 
-/// Registers whose lanes can be taken apart by whether their places are even or odd.
+/// Registers whose lanes can be taken apart by whether their places are even or odd. *Instructions* is [`Vector`]'s.
 pub trait Pairs: Vector {
     /// The numbers with even and those with odd places among those of `a` followed by `b`, both in an
     /// order of their own, which [`Pairs::reordered`] turns into the memory's.
     ///
     /// # Safety
-    /// The processor has the instruction set, as for all functions here.
+    /// *Instructions*, as for all functions here.
     unsafe fn split(a: Self, b: Self) -> [Self; 2];
     /// From the order of [`Pairs::split`] to the memory's, or back.
     ///
     /// # Safety
-    /// The processor has the instruction set.
+    /// *Instructions*.
     unsafe fn reordered(self) -> Self;
     /// `even` and `odd` in turns.
     ///
     /// # Safety
-    /// The processor has the instruction set.
+    /// *Instructions*.
     unsafe fn interleave(even: Self, odd: Self) -> [Self; 2];
 }
 
-/// Registers that can be transposed as a square of numbers: at most 8 of at most 8.
+/// Registers that can be transposed as a square of numbers: at most 8 of at most 8. *Instructions* is [`Vector`]'s.
 pub trait Square: Vector {
     /// The transposed square of the first `LANES` registers.
     ///
     /// # Safety
-    /// The processor has the instruction set.
+    /// *Instructions*.
     unsafe fn transpose(rows: [Self; 8]) -> [Self; 8];
 }
 
@@ -121,12 +126,14 @@ impl<T: Float, const N: usize> Vector for Plain<T, N> {
     const LANES: usize = N;
     #[inline(always)]
     unsafe fn load(from: *const T) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: `Vector`'s *Reach*: `N` numbers lie there, and an array of them has their
+        // alignment.
         Plain(unsafe { from.cast::<[T; N]>().read() })
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut T) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `Vector`'s *Reach*: there is room for `N` numbers, and an array of them has their
+        // alignment.
         unsafe { to.cast::<[T; N]>().write(self.0) }
     }
     #[inline(always)]
@@ -188,22 +195,22 @@ macro_rules! vector {
             }
             #[inline(always)]
             unsafe fn store(self, to: *mut $t) {
-                // SAFETY: as above.
+                // SAFETY: `Vector`'s *Reach*, and its *Instructions*.
                 unsafe { $store(to, self) }
             }
             #[inline(always)]
             unsafe fn splat(x: $t) -> Self {
-                // SAFETY: as above.
+                // SAFETY: `Vector`'s *Instructions*: the function touches registers only.
                 unsafe { $splat(x) }
             }
             #[inline(always)]
             unsafe fn add(self, other: Self) -> Self {
-                // SAFETY: as above.
+                // SAFETY: `Vector`'s *Instructions*: the function touches registers only.
                 unsafe { $add(self, other) }
             }
             #[inline(always)]
             unsafe fn fma(self, b: Self, c: Self) -> Self {
-                // SAFETY: as above.
+                // SAFETY: `Vector`'s *Instructions*: the function touches registers only.
                 unsafe { $fma(self, b, c) }
             }
             $($more)*
@@ -223,7 +230,7 @@ mod x86 {
         const MASKS: bool = true;
         #[inline(always)]
         unsafe fn store_head(self, to: *mut f32, n: usize, add: bool) {
-            // SAFETY: the caller's promise; masked places are not touched.
+            // SAFETY: `Vector`'s *Reach* for the first `n` numbers, the only ones that are touched, and *Instructions*.
             unsafe {
                 let mask = first(n) as __mmask16;
                 let all = if add { _mm512_add_ps(_mm512_maskz_loadu_ps(mask, to), self) } else { self };
@@ -239,7 +246,8 @@ mod x86 {
             n: usize,
             add: bool,
         ) {
-            // SAFETY: as above; columns from `n` on are not touched.
+            // SAFETY: `Vector`'s *Reach* for `m` numbers of the first `n` columns, the only ones that are touched, and
+            // *Instructions*.
             unsafe {
                 // In each quarter of a register four rows of one column, then all eight of two columns.
                 let (upper, lower) = (quarters(r[0], r[1], r[2], r[3]), quarters(r[4], r[5], r[6], r[7]));
@@ -277,7 +285,7 @@ mod x86 {
     /// The processor has AVX-512.
     #[inline(always)]
     unsafe fn quarters(a: __m512, b: __m512, c: __m512, d: __m512) -> [__m512d; 4] {
-        // SAFETY: the caller's promise.
+        // SAFETY: AVX-512 is there by this function's contract; registers only.
         unsafe {
             let (ab, cd) = (_mm512_unpacklo_ps(a, b), _mm512_unpacklo_ps(c, d));
             let (ef, gh) = (_mm512_unpackhi_ps(a, b), _mm512_unpackhi_ps(c, d));
@@ -298,7 +306,7 @@ mod x86 {
     /// As [`Vector::store_columns`].
     #[inline(always)]
     unsafe fn column(numbers: __m256d, to: *mut f32, mask: __mmask8, wanted: bool, add: bool) {
-        // SAFETY: the caller's promise; masked places are not touched.
+        // SAFETY: as for `Vector::store_columns`, whose contract this is; only places in the mask are touched.
         unsafe {
             let mut numbers = _mm256_castpd_ps(numbers);
             if !wanted {
@@ -319,17 +327,17 @@ mod x86 {
         // In each half of a register: two numbers of `a`, two of `b`.
         #[inline(always)]
         unsafe fn split(a: Self, b: Self) -> [Self; 2] {
-            // SAFETY: the caller's promise, as below.
+            // SAFETY: `Vector`'s *Instructions*; registers only.
             unsafe { [_mm256_shuffle_ps::<0x88>(a, b), _mm256_shuffle_ps::<0xDD>(a, b)] }
         }
         #[inline(always)]
         unsafe fn reordered(self) -> Self {
-            // SAFETY: as above.
+            // SAFETY: `Vector`'s *Instructions*; registers only.
             unsafe { _mm256_castpd_ps(_mm256_permute4x64_pd::<0xD8>(_mm256_castps_pd(self))) }
         }
         #[inline(always)]
         unsafe fn interleave(even: Self, odd: Self) -> [Self; 2] {
-            // SAFETY: as above.
+            // SAFETY: `Vector`'s *Instructions*; registers only.
             unsafe {
                 let (low, high) = (_mm256_unpacklo_ps(even, odd), _mm256_unpackhi_ps(even, odd));
                 [
@@ -371,14 +379,14 @@ mod x86 {
     /// The processor has AVX-512.
     #[inline(always)]
     unsafe fn picked(places: &[i32; 16], a: __m512, b: __m512) -> __m512 {
-        // SAFETY: 64 bytes of any content are the register that is read; the caller's promise.
+        // SAFETY: `places` has the 64 bytes that are read; AVX-512 is there by this function's contract.
         unsafe { _mm512_permutex2var_ps(a, _mm512_loadu_si512(places.as_ptr().cast()), b) }
     }
 
     impl Pairs for __m512 {
         #[inline(always)]
         unsafe fn split(a: Self, b: Self) -> [Self; 2] {
-            // SAFETY: the caller's promise, as below.
+            // SAFETY: `Vector`'s *Instructions*: this register's are AVX-512.
             unsafe { [picked(&EVEN, a, b), picked(&ODD, a, b)] }
         }
         #[inline(always)]
@@ -387,7 +395,7 @@ mod x86 {
         }
         #[inline(always)]
         unsafe fn interleave(even: Self, odd: Self) -> [Self; 2] {
-            // SAFETY: as above.
+            // SAFETY: `Vector`'s *Instructions*: this register's are AVX-512.
             unsafe { [picked(&LOW, even, odd), picked(&HIGH, even, odd)] }
         }
     }
@@ -395,7 +403,7 @@ mod x86 {
     impl Square for __m256 {
         #[inline(always)]
         unsafe fn transpose(r: [Self; 8]) -> [Self; 8] {
-            // SAFETY: the caller's promise.
+            // SAFETY: `Vector`'s *Instructions*; registers only.
             unsafe {
                 // Squares of 2, then of 4, then of 8.
                 let (a0, a1) = (_mm256_unpacklo_ps(r[0], r[1]), _mm256_unpackhi_ps(r[0], r[1]));
@@ -427,7 +435,7 @@ mod x86 {
     impl Square for __m256d {
         #[inline(always)]
         unsafe fn transpose(r: [Self; 8]) -> [Self; 8] {
-            // SAFETY: the caller's promise.
+            // SAFETY: `Vector`'s *Instructions*; registers only.
             unsafe {
                 let (a0, a1) = (_mm256_unpacklo_pd(r[0], r[1]), _mm256_unpackhi_pd(r[0], r[1]));
                 let (a2, a3) = (_mm256_unpacklo_pd(r[2], r[3]), _mm256_unpackhi_pd(r[2], r[3]));
@@ -457,7 +465,7 @@ mod neon {
     }
     #[inline(always)]
     fn fma_f64(a: float64x2_t, b: float64x2_t, c: float64x2_t) -> float64x2_t {
-        // SAFETY: as above.
+        // SAFETY: NEON is there.
         unsafe { vfmaq_f64(c, a, b) }
     }
 
@@ -482,7 +490,7 @@ mod neon {
     impl Square for float64x2_t {
         #[inline(always)]
         unsafe fn transpose(r: [Self; 8]) -> [Self; 8] {
-            // SAFETY: as above.
+            // SAFETY: NEON is there.
             unsafe {
                 let mut out = r;
                 (out[0], out[1]) = (vzip1q_f64(r[0], r[1]), vzip2q_f64(r[0], r[1]));

@@ -45,6 +45,10 @@ pub struct Aside {
 }
 
 /// `C = start + A B` for `m x n` elements, or `C += start + A B`: a column of tiles.
+///
+/// *Product invariant*, kept by whoever runs one: A, B and `start` are readable where the fields say, the tables `columns`,
+/// `a_rows` and `rows` are null or have a number for each column and row, and `n` is at most what the tile takes. C is
+/// writable, and so is `keep` where it is not null; nobody else uses them meanwhile.
 #[derive(Clone, Copy)]
 pub struct Product<T> {
     /// Length of the sums.
@@ -145,9 +149,8 @@ fn opaque(number: usize) -> usize {
 }
 
 /// # Safety
-/// The operands are as [`Product`] says, with a tile of M rows from row `first` on and S registers each,
-/// whose A is at `a`; rows of A follow one another if `PACKED`, and the processor has the vector's
-/// instruction set; as for the functions below.
+/// The *Product invariant*, with a tile of M rows from row `first` on and S registers each, whose A is at `a`. Rows of A
+/// follow one another if `PACKED`. `lines` has room for the tile. [`Vector`]'s *Instructions*.
 #[inline(always)]
 unsafe fn product<
     V: Vector,
@@ -164,8 +167,8 @@ unsafe fn product<
     lines: *mut V::Number,
 ) {
     debug_assert!(COLUMNS || PACKED || p.a_column == 1, "columns lie {} apart", p.a_column);
-    // SAFETY: B has k rows of SIDE registers (where `rows` says, with ROWS), A M rows and k columns, C
-    // rows of n numbers, `start` is null or has a number for each, by the caller's word.
+    // SAFETY: by the *Product invariant* B has k rows of S registers (where `rows` says, with ROWS), A M rows and k
+    // columns, C rows of n numbers, `start` is null or has a number for each. *Instructions* holds.
     unsafe {
         let result = p.c.wrapping_add(first * p.c_row);
         // C is wanted at the end, and has often left the caches since its last use.
@@ -383,7 +386,7 @@ unsafe fn product<
 }
 
 /// # Safety
-/// As `product`, for any number of rows and tiles of at most `R`.
+/// The *Product invariant*, for any number of rows and tiles of at most `R`, and [`Vector`]'s *Instructions*.
 #[inline(always)]
 pub(super) unsafe fn all_rows<
     V: Vector,
@@ -400,7 +403,7 @@ pub(super) unsafe fn all_rows<
     let mut lines = [const { MaybeUninit::<V::Number>::uninit() }; MOST_NUMBERS];
     let lines = lines.as_mut_ptr().cast::<V::Number>();
     for height in heights(p.m, R) {
-        // SAFETY: the caller's promise, with M = height, which is at most R.
+        // SAFETY: the *Product invariant*, with M = height, which is at most R; `lines` has room for any tile.
         unsafe {
             match height {
                 1 => product::<V, S, 1, ROWS, COLUMNS, PACKED, KEEP>(p, a, first, lines),
@@ -439,7 +442,8 @@ pub(super) unsafe fn all_rows<
 /// As `all_rows`.
 #[inline(always)]
 unsafe fn dense<V: Vector, const R: usize>(p: &Product<V::Number>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the *Product invariant*, with rows and columns that are as far apart as the constants
+    // say.
     unsafe {
         match (p.a_row == 1, p.n <= V::LANES) {
             (true, false) => all_rows::<V, SIDE, R, false, false, true, false>(p),
@@ -456,7 +460,7 @@ unsafe fn dense<V: Vector, const R: usize>(p: &Product<V::Number>) {
 /// As `all_rows`.
 #[inline(always)]
 unsafe fn by_rows<V: Vector, const R: usize, const WIDEST: usize>(p: &Product<V::Number>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the *Product invariant*; `rows` is not null.
     unsafe {
         match (p.a_row == 1, p.n.div_ceil(V::LANES)) {
             (true, 1) => all_rows::<V, 1, R, true, false, true, false>(p),
@@ -475,7 +479,7 @@ unsafe fn by_rows<V: Vector, const R: usize, const WIDEST: usize>(p: &Product<V:
 /// As `all_rows`.
 #[inline(always)]
 unsafe fn by_columns<V: Vector, const R: usize, const TALLEST: usize>(p: &Product<V::Number>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the *Product invariant*; `columns` is not null.
     unsafe {
         match (p.a_rows.is_null() && p.a_row == 1, p.n <= V::LANES) {
             (true, false) => all_rows::<V, SIDE, TALLEST, false, true, true, false>(p),
@@ -495,26 +499,31 @@ macro_rules! level {
         unsafe fn $name<V: Vector>(p: Product<V::Number>) {
             $(#[$attribute])*
             unsafe fn neither<V: Vector>(p: &Product<V::Number>) {
-                // SAFETY: the caller's promise.
+                // SAFETY: the *Product invariant*; this level's instructions are `V`'s. Neither
+                // table is there.
                 unsafe { dense::<V, $rows>(p) }
             }
             $(#[$attribute])*
             unsafe fn rows<V: Vector>(p: &Product<V::Number>) {
-                // SAFETY: the caller's promise.
+                // SAFETY: the *Product invariant*; this level's instructions are `V`'s. `rows` is
+                // not null.
                 unsafe { by_rows::<V, $rows, { $widest }>(p) }
             }
             $(#[$attribute])*
             unsafe fn keeping<V: Vector>(p: &Product<V::Number>) {
                 debug_assert!(p.a_row == 1 && p.n == SIDE * V::LANES);
-                // SAFETY: the caller's promise.
+                // SAFETY: the *Product invariant*; this level's instructions are `V`'s. Neither
+                // `rows` nor `keep` is null.
                 unsafe { all_rows::<V, SIDE, $rows, true, false, true, true>(p) }
             }
             $(#[$attribute])*
             unsafe fn columns<V: Vector>(p: &Product<V::Number>) {
-                // SAFETY: the caller's promise.
+                // SAFETY: the *Product invariant*; this level's instructions are `V`'s. `columns`
+                // is not null.
                 unsafe { by_columns::<V, $rows, $tallest>(p) }
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: the processor has the instructions by this function's contract; the *Product
+            // invariant* goes on to the kind that fits.
             unsafe {
                 match (p.rows.is_null(), p.columns.is_null()) {
                     (true, true) => neither::<V>(&p),

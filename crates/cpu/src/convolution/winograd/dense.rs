@@ -36,7 +36,7 @@ impl Scheme for Dense {
     #[inline(always)]
     unsafe fn outputs<V: Sums>(m: [V; MOST]) -> [V; WIDEST] {
         let [m0, m1, m2, m3, m4, m5, ..] = m;
-        // SAFETY: the caller's promise.
+        // SAFETY: `Vector`'s *Instructions*, which `outputs` asks for.
         let [y0, y1, y2, y3] = unsafe { points::outputs([m0, m1, m2, m3, m4, m5]) };
         [y0, y1, y2, y3, y3, y3, y3, y3]
     }

@@ -65,7 +65,8 @@ impl Winograd {
                 let to = unsafe { shared.get().add(g * PRODUCTS * right + c * stride) };
                 let place = (groups * inputs, item);
                 let block = block(g);
-                // SAFETY: as above.
+                // SAFETY: the *Cut invariant*: `to` is this channel's, with slack behind its lanes,
+                // as said above.
                 unsafe {
                     Dense::spread(block.cut(source, self.source, self.origin, place, to, right))
                 };

@@ -28,6 +28,9 @@ pub struct Filters<'a> {
 /// Transforms the filters of `rows` result channels from `first` on, for all source channels, as the
 /// left operands of a register tile with `rows` rows: of a product whose operands are the `count` ones from b on,
 /// column c of operand `b + i` is at `out[b * stride + ((panel * count + i) * inputs + c) * rows]`.
+///
+/// *Pack invariant*, kept by whoever makes one: `out` is writable at all columns of the scheme's operands, nobody else uses
+/// these numbers while it runs, and two columns have at least [`L`] rows (a tile has 6 or 8).
 pub struct Pack<'a> {
     pub filters: Filters<'a>,
     /// First number of the group.
@@ -46,12 +49,13 @@ by_lanes!(Pack pack);
 
 impl Pack<'_> {
     /// # Safety
-    /// The processor has the lanes' instructions, and `out` is as the field says.
+    /// `Vector`'s *Instructions*, and the *Pack invariant*.
     #[inline(always)]
     unsafe fn pack<V: Shuffles>(self) {
         for c in 0..self.inputs {
             let taps = self.taps(c);
-            // SAFETY: the caller's promise.
+            // SAFETY: `Vector`'s *Instructions*; `taps` gives `L` numbers each, and the *Pack
+            // invariant* holds for what `store` writes.
             unsafe {
                 let g = |i: usize, j: usize| V::load(taps[3 * i + j].as_ptr());
                 let mut half = [[V::splat(0.0); N]; 3];
@@ -95,7 +99,8 @@ impl Pack<'_> {
         numbers: V,
     ) {
         let column = (self.panel * count + behind) * self.inputs + c;
-        // SAFETY: the caller's promise.
+        // SAFETY: `Vector`'s *Instructions*; the *Pack invariant*: columns but the last have the
+        // next one's room behind them, and the last is written exactly.
         unsafe {
             let to = self.out.add(first * self.stride + column * self.rows);
             if c + 1 < self.inputs {
@@ -113,7 +118,7 @@ impl Pack<'_> {
 pub fn pack_filters(pack: Pack) {
     #[cfg(target_arch = "x86_64")]
     if isa::current() == isa::Isa::Avx512 && pack.rows == L {
-        // SAFETY: just asked for; the rest is the maker's promise.
+        // SAFETY: AVX-512 was just asked for; the *Pack invariant*.
         return unsafe { pack_wide(pack) };
     }
     vectorize(pack);
@@ -122,7 +127,7 @@ pub fn pack_filters(pack: Pack) {
 /// [`Pack`] with registers of sixteen numbers, those of eight result channels for two source channels.
 ///
 /// # Safety
-/// The processor has AVX-512, `rows` is 8, and `out` is as the field says.
+/// The processor has AVX-512; the *Pack invariant*.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")]
 unsafe fn pack_wide(all: Pack) {
@@ -142,7 +147,7 @@ unsafe fn pack_wide(all: Pack) {
     }
     let out = out.wrapping_add(panel * inputs * rows);
     // SAFETY: the filters are there by the assertion, masked ones are not read; `out` has room for whole
-    // columns by the caller's word.
+    // columns by the *Pack invariant*.
     unsafe {
         let places = _mm512_loadu_si512(places.as_ptr().cast());
         let column = (1u16 << count) - 1;
@@ -183,11 +188,11 @@ by_lanes!(Unpack unpack);
 
 impl Unpack<'_> {
     /// # Safety
-    /// The processor has the lanes' instructions.
+    /// `Vector`'s *Instructions*.
     #[inline(always)]
     unsafe fn unpack<V: Shuffles>(mut self) {
         for c in self.pieces(N * N) {
-            // SAFETY: a piece's sums are there.
+            // SAFETY: `Vector`'s *Instructions*; a piece's sums are there, as `pieces` has checked.
             unsafe {
                 let mut taps = [V::splat(0.0); TAPS];
                 let mut half = [[V::splat(0.0); 3]; N];
@@ -224,12 +229,12 @@ impl Unpack<'_> {
     /// The taps of the source channels from c on.
     ///
     /// # Safety
-    /// The processor has the lanes' instructions.
+    /// `Vector`'s *Instructions*.
     #[inline(always)]
     pub unsafe fn store<V: Shuffles>(&mut self, c: usize, taps: [V; TAPS]) {
         let mut all = [[0.0; L]; TAPS];
         for t in 0..TAPS {
-            // SAFETY: the caller's promise.
+            // SAFETY: `Vector`'s *Instructions*; `all[t]` has the register's `L` numbers.
             unsafe { taps[t].store(all[t].as_mut_ptr()) };
         }
         for (l, out) in self.out[c * TAPS..].chunks_exact_mut(TAPS).take(L).enumerate() {

@@ -8,34 +8,34 @@ pub const L: usize = 8;
 /// Outputs of a tile in a row.
 pub const OUT: usize = 4;
 
-/// One number of each of eight tiles.
+/// One number of each of eight tiles. *Instructions* is [`Vector`]'s invariant, which all functions have.
 pub trait Shuffles: Sums {
     /// Some of the lanes.
     type Mask: Copy;
     /// The lanes l for which `x + l` is one of those `inside`.
     ///
     /// # Safety
-    /// The processor has the instruction set, as for all functions here.
+    /// *Instructions*.
     unsafe fn mask(inside: [usize; 2], x: usize) -> Self::Mask;
     /// Numbers of a row in a mask's lanes, which alone are read, and zeros.
     ///
     /// # Safety
-    /// They are there.
+    /// *Instructions*, and they are there.
     unsafe fn load_inside(row: *const f32, mask: Self::Mask) -> Self;
     /// The four numbers a, b, c and d of each of eight tiles, which begin at `at`.
     ///
     /// # Safety
-    /// They are there.
+    /// *Instructions*, and they are there.
     unsafe fn deinterleave(at: [*mut f32; L]) -> [Self; OUT];
     /// The even ones and the odd ones of the numbers of two registers.
     ///
     /// # Safety
-    /// The processor has the instruction set.
+    /// *Instructions*.
     unsafe fn split(row: [Self; 2]) -> [Self; 2];
     /// The inverse of `deinterleave`: to tiles that begin at `at`, written from the last to the first.
     ///
     /// # Safety
-    /// Four numbers can be written to each.
+    /// *Instructions*, and four numbers can be written to each.
     unsafe fn interleave(lanes: [Self; OUT], at: [*mut f32; L]);
 }
 
@@ -48,7 +48,7 @@ macro_rules! by_lanes {
             #[inline(always)]
             fn run<const FMA: bool>(self) {
                 use $crate::numbers::vector::{Plain, with_registers};
-                // SAFETY: with FMA there is AVX2; the rest is the promise of whoever made the kernel.
+                // SAFETY: with FMA there is AVX2, which gives *Instructions*; the rest is the invariant of what the kernel holds.
                 with_registers!(FMA, V = Plain<f32, { $crate::convolution::winograd::lanes::L }> => unsafe { self.$method::<V>() })
             }
         }
@@ -61,10 +61,10 @@ pub trait Sums: Vector<Number = f32> {
     /// `self + k b`.
     ///
     /// # Safety
-    /// The processor has the instruction set, as below.
+    /// [`Vector`]'s *Instructions*, as for all functions here.
     #[inline(always)]
     unsafe fn plus(self, k: f32, b: Self) -> Self {
-        // SAFETY: the caller's promise, as below.
+        // SAFETY: `Vector`'s *Instructions*; registers only.
         unsafe { Self::splat(k).fma(b, self) }
     }
     /// `self - b`.
@@ -73,7 +73,7 @@ pub trait Sums: Vector<Number = f32> {
     /// As for `plus`.
     #[inline(always)]
     unsafe fn minus(self, b: Self) -> Self {
-        // SAFETY: as above.
+        // SAFETY: `Vector`'s *Instructions*; registers only.
         unsafe { self.plus(-1.0, b) }
     }
     /// `k self`.
@@ -82,7 +82,7 @@ pub trait Sums: Vector<Number = f32> {
     /// As for `plus`.
     #[inline(always)]
     unsafe fn times(self, k: f32) -> Self {
-        // SAFETY: as above.
+        // SAFETY: `Vector`'s *Instructions*; registers only.
         unsafe { Self::splat(0.0).plus(k, self) }
     }
 }
@@ -99,14 +99,15 @@ impl Shuffles for Plain<f32, L> {
     unsafe fn load_inside(row: *const f32, [first, end]: Self::Mask) -> Self {
         let mut all = [0.0; L];
         for l in first..end {
-            // SAFETY: the caller's promise.
+            // SAFETY: `Shuffles::load_inside`'s contract: the numbers in the mask's lanes are
+            // there, and `l` is one of them.
             all[l] = unsafe { row.wrapping_add(l).read() };
         }
         Plain(all)
     }
     #[inline(always)]
     unsafe fn deinterleave(at: [*mut f32; L]) -> [Self; OUT] {
-        // SAFETY: the caller's promise.
+        // SAFETY: `Shuffles::deinterleave`'s contract: four numbers lie at each place.
         let tiles = at.map(|tile| unsafe { tile.cast::<[f32; OUT]>().read() });
         std::array::from_fn(|j| Plain(std::array::from_fn(|l| tiles[l][j])))
     }
@@ -119,7 +120,7 @@ impl Shuffles for Plain<f32, L> {
     unsafe fn interleave(lanes: [Self; OUT], at: [*mut f32; L]) {
         for (l, tile) in at.into_iter().enumerate().rev() {
             let numbers: [f32; OUT] = std::array::from_fn(|j| lanes[j].0[l]);
-            // SAFETY: the caller's promise.
+            // SAFETY: `Shuffles::interleave`'s contract: four numbers can be written to each place.
             unsafe { tile.cast::<[f32; OUT]>().write(numbers) };
         }
     }
@@ -131,9 +132,12 @@ mod x86 {
     use std::arch::x86_64::*;
 
     /// Transposes the squares in the two halves.
+    ///
+    /// # Safety
+    /// The processor has AVX2.
     #[inline(always)]
     unsafe fn transpose([a, b, c, d]: [__m256; OUT]) -> [__m256; OUT] {
-        // SAFETY: the caller has AVX2.
+        // SAFETY: AVX2 is there by this function's contract; registers only.
         unsafe {
             let pd = |x: __m256| _mm256_castps_pd(x);
             let ps = |x: __m256d| _mm256_castpd_ps(x);
@@ -149,10 +153,13 @@ mod x86 {
     }
 
     /// The lanes l for which `x + l` is below `end`.
+    ///
+    /// # Safety
+    /// The processor has AVX2.
     #[inline(always)]
     unsafe fn below(end: usize, x: usize) -> __m256i {
         let end = end.saturating_sub(x).min(L) as i32;
-        // SAFETY: the caller has AVX2.
+        // SAFETY: AVX2 is there by this function's contract; registers only.
         unsafe {
             _mm256_cmpgt_epi32(_mm256_set1_epi32(end), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7))
         }
@@ -162,17 +169,17 @@ mod x86 {
         type Mask = __m256i;
         #[inline(always)]
         unsafe fn mask(inside: [usize; 2], x: usize) -> __m256i {
-            // SAFETY: the caller has AVX2, as below.
+            // SAFETY: AVX2 by `Vector`'s *Instructions*; registers only.
             unsafe { _mm256_andnot_si256(below(inside[0], x), below(inside[1], x)) }
         }
         #[inline(always)]
         unsafe fn load_inside(row: *const f32, mask: __m256i) -> Self {
-            // SAFETY: the caller's promise; the others are not touched.
+            // SAFETY: AVX2 by `Vector`'s *Instructions*; the mask's numbers are there, and no others are touched.
             unsafe { _mm256_maskload_ps(row, mask) }
         }
         #[inline(always)]
         unsafe fn deinterleave(at: [*mut f32; L]) -> [Self; OUT] {
-            // SAFETY: the caller's promise, as below.
+            // SAFETY: AVX2 by `Vector`'s *Instructions*; four numbers lie at each place.
             unsafe {
                 // Tile j in the lower half, tile j + 4 in the upper one.
                 let pair = |j: usize| {
@@ -185,7 +192,7 @@ mod x86 {
         }
         #[inline(always)]
         unsafe fn split([low, high]: [Self; 2]) -> [Self; 2] {
-            // SAFETY: as above.
+            // SAFETY: AVX2 by `Vector`'s *Instructions*; registers only.
             unsafe {
                 // Pairs of the lower halves, of the upper ones, and so on: to be put in order.
                 let ordered = |x: __m256| {
@@ -199,7 +206,7 @@ mod x86 {
         }
         #[inline(always)]
         unsafe fn interleave(lanes: [Self; OUT], at: [*mut f32; L]) {
-            // SAFETY: as above.
+            // SAFETY: AVX2 by `Vector`'s *Instructions*; four numbers can be written to each place.
             unsafe {
                 let tiles = transpose(lanes);
                 for j in (0..OUT).rev() {

@@ -75,7 +75,7 @@ impl Scheme for Phases {
     }
     #[inline(always)]
     unsafe fn outputs<V: Sums>(m: [V; MOST]) -> [V; WIDEST] {
-        // SAFETY: the caller has the registers' instructions.
+        // SAFETY: `Vector`'s *Instructions*; registers only.
         unsafe {
             let [m0, m1, m2, m3, m4, ..] = m;
             let (sum_a, difference_a) = (m0.add(m1), m0.minus(m1));
@@ -106,10 +106,10 @@ impl Transposed for Phases {
 /// B^T d at the finite points.
 ///
 /// # Safety
-/// The processor has the registers' instructions, as for all functions here.
+/// [`Vector`](crate::numbers::vector::Vector)'s *Instructions*, as for all functions here.
 #[inline(always)]
 pub unsafe fn finite<V: Sums>([d0, d1, d2, d3]: [V; FINITE]) -> [V; FINITE] {
-    // SAFETY: the caller has the registers' instructions.
+    // SAFETY: `Vector`'s *Instructions*; registers only.
     unsafe {
         let (odd_a, even_a) = (d3.plus(-B2, d1), d2.plus(-B2, d0));
         let (odd_b, even_b) = (d3.plus(-A2, d1), d2.plus(-A2, d0));
@@ -128,7 +128,7 @@ pub unsafe fn finite<V: Sums>([d0, d1, d2, d3]: [V; FINITE]) -> [V; FINITE] {
 /// As [`finite`].
 #[inline(always)]
 pub unsafe fn infinite<V: Sums>([d0, d2, d4]: [V; 3]) -> V {
-    // SAFETY: the caller has the registers' instructions.
+    // SAFETY: `Vector`'s *Instructions*; registers only.
     unsafe { d4.plus(-(A2 + B2), d2).plus(A2 * B2, d0) }
 }
 
@@ -138,7 +138,7 @@ pub unsafe fn infinite<V: Sums>([d0, d2, d4]: [V; 3]) -> V {
 /// As [`finite`].
 #[inline(always)]
 pub unsafe fn outer<V: Sums>(g0: V, g2: V) -> [V; N] {
-    // SAFETY: the caller has the registers' instructions.
+    // SAFETY: `Vector`'s *Instructions*; registers only.
     unsafe {
         let [a, minus_a, b, minus_b] = middle(g0);
         [
@@ -157,7 +157,7 @@ pub unsafe fn outer<V: Sums>(g0: V, g2: V) -> [V; N] {
 /// As [`finite`].
 #[inline(always)]
 unsafe fn middle<V: Sums>(g: V) -> [V; FINITE] {
-    // SAFETY: the caller has the registers' instructions.
+    // SAFETY: `Vector`'s *Instructions*; registers only.
     unsafe {
         let (a, b) = ((1.0 / FA) as f32, (1.0 / FB) as f32);
         [g.times(a), g.times(-a), g.times(b), g.times(-b)]
@@ -172,7 +172,7 @@ impl Side for Gradients {
     const POINTS: usize = N;
     #[inline(always)]
     unsafe fn apply<V: Sums>([y0, y1, y2, y3, ..]: [V; 6]) -> [V; MOST] {
-        // SAFETY: the caller's promise.
+        // SAFETY: `Vector`'s *Instructions*, which `apply` asks for.
         let [a, minus_a, b, minus_b] = unsafe { at_points([A, B], [y0, y1, y2, y3]) };
         [a, minus_a, b, minus_b, y3, y3, y3, y3, y3]
     }
@@ -184,7 +184,7 @@ impl Side for Gradients {
 /// As [`finite`].
 #[inline(always)]
 unsafe fn outer_gradients<V: Sums>(u: [V; N]) -> [V; 2] {
-    // SAFETY: the caller has the registers' instructions.
+    // SAFETY: `Vector`'s *Instructions*; registers only.
     unsafe {
         let [u0, u1, u2, u3, u4] = u;
         let (a, b) = (u0.add(u1), u2.add(u3));
@@ -199,7 +199,7 @@ unsafe fn outer_gradients<V: Sums>(u: [V; N]) -> [V; 2] {
 /// As [`finite`].
 #[inline(always)]
 unsafe fn middle_gradient<V: Sums>([u0, u1, u2, u3]: [V; FINITE]) -> V {
-    // SAFETY: the caller has the registers' instructions.
+    // SAFETY: `Vector`'s *Instructions*; registers only.
     unsafe { u0.minus(u1).times((1.0 / FA) as f32).plus((1.0 / FB) as f32, u2.minus(u3)) }
 }
 
@@ -210,13 +210,13 @@ by_lanes!(UnpackPhases unpack);
 
 impl UnpackPhases<'_> {
     /// # Safety
-    /// The processor has the lanes' instructions.
+    /// `Vector`'s *Instructions*.
     #[inline(always)]
     unsafe fn unpack<V: Shuffles>(self) {
         let UnpackPhases(mut all) = self;
         for c in all.pieces(OPERANDS) {
             let sums = all.sums[c..].as_ptr();
-            // SAFETY: the caller's promise; a piece's sums are there.
+            // SAFETY: `Vector`'s *Instructions*; a piece's sums are there, as `pieces` has checked.
             unsafe {
                 let mut even = [[V::splat(0.0); N]; 3];
                 let mut odd = [[V::splat(0.0); FINITE]; 3];
@@ -252,7 +252,8 @@ impl UnpackPhases<'_> {
 /// As [`finite`], and all operands have sums.
 #[inline(always)]
 unsafe fn row_gradients<V: Sums>(sums: *const f32, stride: usize, j: (usize, usize)) -> [V; 3] {
-    // SAFETY: the caller's promise.
+    // SAFETY: `Vector`'s *Instructions*; each operand has a register of sums by this function's
+    // contract.
     unsafe {
         let mut even = [V::splat(0.0); N];
         let mut odd = [V::splat(0.0); FINITE];
@@ -274,12 +275,13 @@ by_lanes!(PackPhases pack);
 
 impl PackPhases<'_> {
     /// # Safety
-    /// The processor has the lanes' instructions, and the pack's `out` is as its field says.
+    /// `Vector`'s *Instructions*, and the *Pack invariant*.
     #[inline(always)]
     unsafe fn pack<V: Shuffles>(self) {
         for c in 0..self.0.inputs {
             let taps = self.0.taps(c);
-            // SAFETY: the caller's promise.
+            // SAFETY: `Vector`'s *Instructions*; `taps` gives `L` numbers each, and the *Pack
+            // invariant* holds for what `store` writes.
             unsafe {
                 let g = |t: usize| V::load(taps[t].as_ptr());
                 // Filters' rows, of the outer columns and of the middle one.
@@ -315,7 +317,8 @@ impl PackPhases<'_> {
         for i in 0..numbers.len() {
             let (first, count) = (first(i, j), phases(i) * phases(j));
             let local = operand((i, rows), (j, columns)) - first;
-            // SAFETY: the caller's promise.
+            // SAFETY: `Vector`'s *Instructions*; the *Pack invariant*, for an operand of this
+            // scheme.
             unsafe { self.0.store((first, count, local), c, numbers[i]) };
         }
     }
@@ -328,7 +331,7 @@ by_lanes!(SpreadPhases spread);
 
 impl SpreadPhases<'_> {
     /// # Safety
-    /// The processor has the lanes' instructions, and the cut's `out` is as its field says.
+    /// `Vector`'s *Instructions*, and the *Cut invariant*.
     #[inline(always)]
     unsafe fn spread<V: Shuffles>(self) {
         // The rows' points, first those of even rows, each of even and then of odd columns.
@@ -391,7 +394,8 @@ impl SpreadPhases<'_> {
         for t in (0..tiles.len).step_by(L) {
             for point in 0..N + FINITE {
                 let i = if point < N { (point, 0) } else { (point - N, 1) };
-                // SAFETY: the caller's promise; the results have their place by the word of whoever made this.
+                // SAFETY: the tiles are there by this function's contract; the *Cut invariant*
+                // gives the results their places.
                 unsafe {
                     let to = |j| self.0.out.add(operand(i, j) * self.0.stride + tiles.lane + t);
                     let even = at(points.wrapping_add(2 * point * LINE), t);

@@ -27,10 +27,10 @@ pub const SHORT: [usize; 4] = [0, 1, 2, 5];
 /// B^T d: inputs.
 ///
 /// # Safety
-/// The processor has the registers' instructions, as for all functions here.
+/// [`Vector`](crate::numbers::vector::Vector)'s *Instructions*, as for all functions here.
 #[inline(always)]
 pub unsafe fn inputs<V: Sums>(d: [V; 6]) -> [V; N] {
-    // SAFETY: the caller has the registers' instructions.
+    // SAFETY: `Vector`'s *Instructions*; registers only.
     unsafe {
         let [d0, d1, d2, d3, d4, d5] = d;
         let (even_a, odd_a) = (d4.plus(-B2, d2), d3.plus(-B2, d1));
@@ -52,7 +52,7 @@ pub unsafe fn inputs<V: Sums>(d: [V; 6]) -> [V; N] {
 /// As [`inputs`].
 #[inline(always)]
 pub unsafe fn short_inputs<V: Sums>([d0, d1, d2, d3]: [V; 4]) -> [V; 4] {
-    // SAFETY: the caller has the registers' instructions.
+    // SAFETY: `Vector`'s *Instructions*; registers only.
     unsafe {
         let (even, odd) = (d2.times(A2 - B2), d1.times(A * (A2 - B2)));
         [d2.times(-B2).plus(A2 * B2, d0), even.add(odd), even.minus(odd), d3.plus(-A2, d1)]
@@ -65,7 +65,7 @@ pub unsafe fn short_inputs<V: Sums>([d0, d1, d2, d3]: [V; 4]) -> [V; 4] {
 /// As [`inputs`].
 #[inline(always)]
 pub unsafe fn outputs<V: Sums>(m: [V; N]) -> [V; 4] {
-    // SAFETY: the caller has the registers' instructions.
+    // SAFETY: `Vector`'s *Instructions*; registers only.
     unsafe {
         let [m0, m1, m2, m3, m4, m5] = m;
         let (sum_a, difference_a) = (m1.add(m2), m1.minus(m2));
@@ -85,7 +85,7 @@ pub unsafe fn outputs<V: Sums>(m: [V; N]) -> [V; 4] {
 /// As [`inputs`].
 #[inline(always)]
 pub unsafe fn short_outputs<V: Sums>([m0, m1, m2, m5]: [V; 4]) -> [V; 2] {
-    // SAFETY: the caller has the registers' instructions.
+    // SAFETY: `Vector`'s *Instructions*; registers only.
     unsafe { [m0.add(m1).add(m2), m5.plus(A, m1.minus(m2))] }
 }
 
@@ -95,7 +95,7 @@ pub unsafe fn short_outputs<V: Sums>([m0, m1, m2, m5]: [V; 4]) -> [V; 2] {
 /// As [`inputs`].
 #[inline(always)]
 pub unsafe fn gradients<V: Sums>(y: [V; 4]) -> [V; N] {
-    // SAFETY: the caller has the registers' instructions.
+    // SAFETY: `Vector`'s *Instructions*; registers only.
     let [a, minus_a, b, minus_b] = unsafe { at_points([A, B], y) };
     [y[0], a, minus_a, b, minus_b, y[3]]
 }
@@ -106,7 +106,7 @@ pub unsafe fn gradients<V: Sums>(y: [V; 4]) -> [V; N] {
 /// As [`inputs`].
 #[inline(always)]
 pub unsafe fn at_points<V: Sums>([a, b]: [f32; 2], [y0, y1, y2, y3]: [V; 4]) -> [V; 4] {
-    // SAFETY: the caller has the registers' instructions.
+    // SAFETY: `Vector`'s *Instructions*; registers only.
     unsafe {
         let (even_a, odd_a) = (y0.plus(a * a, y2), y1.plus(a * a, y3));
         let (even_b, odd_b) = (y0.plus(b * b, y2), y1.plus(b * b, y3));
@@ -125,7 +125,7 @@ pub unsafe fn at_points<V: Sums>([a, b]: [f32; 2], [y0, y1, y2, y3]: [V; 4]) -> 
 /// As [`inputs`].
 #[inline(always)]
 pub unsafe fn short_gradients<V: Sums>([y0, y1]: [V; 2]) -> [V; 4] {
-    // SAFETY: the caller has the registers' instructions.
+    // SAFETY: `Vector`'s *Instructions*; registers only.
     unsafe { [y0, y0.plus(A, y1), y0.plus(-A, y1), y1] }
 }
 
@@ -135,7 +135,7 @@ pub unsafe fn short_gradients<V: Sums>([y0, y1]: [V; 2]) -> [V; 4] {
 /// As [`inputs`].
 #[inline(always)]
 pub unsafe fn taps<V: Sums>(g: [V; 3]) -> [V; N] {
-    // SAFETY: the caller has the registers' instructions.
+    // SAFETY: `Vector`'s *Instructions*; registers only.
     unsafe {
         let [g0, g1, g2] = g;
         let even_a = g0.times((1.0 / FA) as f32).plus((0.5625 / FA) as f32, g2);
@@ -157,7 +157,7 @@ pub unsafe fn taps<V: Sums>(g: [V; 3]) -> [V; N] {
 /// As [`inputs`].
 #[inline(always)]
 pub unsafe fn tap_gradients<V: Sums>(u: [V; N]) -> [V; 3] {
-    // SAFETY: the caller has the registers' instructions.
+    // SAFETY: `Vector`'s *Instructions*; registers only.
     unsafe {
         let [u0, u1, u2, u3, u4, u5] = u;
         let (sum_a, sum_b) = (u1.add(u2), u3.add(u4));

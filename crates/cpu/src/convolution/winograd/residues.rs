@@ -50,7 +50,7 @@ impl Scheme for Residues {
     }
     #[inline(always)]
     unsafe fn outputs<V: Sums>(m: [V; MOST]) -> [V; WIDEST] {
-        // SAFETY: the caller has the registers' instructions.
+        // SAFETY: `Vector`'s *Instructions*; registers only.
         unsafe {
             let [y0, y1, y2, y3, ..] = Phases::outputs(m);
             [m[5], y0, m[6], y1, m[7], y2, m[8], y3]
@@ -66,7 +66,7 @@ impl Side for Gradients {
     const POINTS: usize = N;
     #[inline(always)]
     unsafe fn apply<V: Sums>([d0, d1, d2, d3, d4, _]: [V; 6]) -> [V; MOST] {
-        // SAFETY: the caller's promise.
+        // SAFETY: `Vector`'s *Instructions*, which `apply` asks for.
         unsafe {
             let [p0, p1, p2, p3] = finite([d0, d1, d2, d3]);
             [p0, p1, p2, p3, infinite([d0, d2, d4]), d0, d1, d2, d3]
@@ -81,12 +81,13 @@ by_lanes!(PackResidues pack);
 
 impl PackResidues<'_> {
     /// # Safety
-    /// The processor has the lanes' instructions, and the pack's `out` is as its field says.
+    /// `Vector`'s *Instructions*, and the *Pack invariant*.
     #[inline(always)]
     unsafe fn pack<V: Shuffles>(self) {
         for c in 0..self.0.inputs {
             let taps = self.0.taps(c);
-            // SAFETY: the caller's promise.
+            // SAFETY: `Vector`'s *Instructions*; `taps` gives `L` numbers each, and the *Pack
+            // invariant* holds for what `store` writes.
             unsafe {
                 let mut columns = [[V::splat(0.0); FILTERS]; 3];
                 for j in 0..3 {
@@ -107,10 +108,10 @@ impl PackResidues<'_> {
 /// A dimension's filters.
 ///
 /// # Safety
-/// The processor has the registers' instructions.
+/// `Vector`'s *Instructions*.
 #[inline(always)]
 unsafe fn filters<V: Sums>([g0, g1, g2]: [V; 3]) -> [V; FILTERS] {
-    // SAFETY: the caller's promise.
+    // SAFETY: `Vector`'s *Instructions*; registers only.
     unsafe {
         let [p0, p1, p2, p3, p4] = outer(g2, g0);
         [p0, p1, p2, p3, p4, g1]

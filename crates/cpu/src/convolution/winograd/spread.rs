@@ -19,11 +19,12 @@ type Lines<const COUNT: usize> = [[f32; LINE]; COUNT];
 /// Writes the first `count` numbers.
 ///
 /// # Safety
-/// The processor has the lanes' instructions, and nobody else uses them.
+/// [`Vector`]'s *Instructions*; `count`, at most [`L`], numbers can be written there, and nobody else uses them.
 #[inline(always)]
 unsafe fn store_head<V: Vector<Number = f32>>(numbers: V, to: *mut f32, count: usize) {
     let mut all = [0.0; L];
-    // SAFETY: the caller's promise.
+    // SAFETY: `Vector`'s *Instructions*; `all` has the register's `L` numbers, and `to` has `count`
+    // by this function's contract.
     unsafe {
         numbers.store(all.as_mut_ptr());
         for l in 0..count {
@@ -50,7 +51,7 @@ pub trait Side {
     /// One dimension's transform, of the first `ROWS` of `d` to the first `POINTS` numbers.
     ///
     /// # Safety
-    /// The processor has the lanes' instructions.
+    /// [`Vector`]'s *Instructions*.
     unsafe fn apply<V: Sums>(d: [V; 6]) -> [V; MOST];
     /// The same of a short tile, at [`SHORT`] points, in a scheme that has them.
     ///
@@ -68,13 +69,13 @@ impl Side for Inputs {
     const POINTS: usize = N;
     #[inline(always)]
     unsafe fn apply<V: Sums>(d: [V; 6]) -> [V; MOST] {
-        // SAFETY: the caller's promise.
+        // SAFETY: `Vector`'s *Instructions*, which `apply` asks for.
         let [p0, p1, p2, p3, p4, p5] = unsafe { points::inputs(d) };
         [p0, p1, p2, p3, p4, p5, p5, p5, p5]
     }
     #[inline(always)]
     unsafe fn apply_short<V: Sums>(d: [V; 6]) -> [V; 4] {
-        // SAFETY: as above.
+        // SAFETY: `Vector`'s *Instructions*, which `apply_short` asks for.
         unsafe { points::short_inputs([d[0], d[1], d[2], d[3]]) }
     }
 }
@@ -86,19 +87,22 @@ impl Side for Gradients {
     const POINTS: usize = N;
     #[inline(always)]
     unsafe fn apply<V: Sums>(d: [V; 6]) -> [V; MOST] {
-        // SAFETY: the caller's promise.
+        // SAFETY: `Vector`'s *Instructions*, which `apply` asks for.
         let [p0, p1, p2, p3, p4, p5] = unsafe { points::gradients([d[0], d[1], d[2], d[3]]) };
         [p0, p1, p2, p3, p4, p5, p5, p5, p5]
     }
     #[inline(always)]
     unsafe fn apply_short<V: Sums>(d: [V; 6]) -> [V; 4] {
-        // SAFETY: as above.
+        // SAFETY: `Vector`'s *Instructions*, which `apply_short` asks for.
         unsafe { points::short_gradients([d[0], d[1]]) }
     }
 }
 
 /// The tiles of one channel, and where they go: operand i of lane t to `out[i * stride + t]`, and up to [`L`] numbers
 /// after a batch's last lane are overwritten.
+///
+/// *Cut invariant*, kept by whoever makes one: for each operand of the scheme `out` is writable for all lanes and [`L`]
+/// numbers more, and nobody else uses these numbers while the tiles are spread.
 #[derive(Clone, Copy)]
 pub struct Cut<'a> {
     /// The first image's plane, and all after it.
@@ -110,7 +114,7 @@ pub struct Cut<'a> {
     /// Row and column that the first tile begins with; outside are zeros.
     pub origin: [isize; 2],
     pub lanes: &'a Lanes,
-    /// Written by nobody else: `stride` numbers for each operand, of which other channels are in between.
+    /// `stride` numbers for each operand, of which other channels are in between; see the *Cut invariant*.
     pub out: *mut f32,
     pub stride: usize,
     /// Distance to the next channel's lanes.
@@ -128,14 +132,14 @@ impl<S: Side> Kernel for Spread<'_, S> {
     const WIDE: bool = true;
     #[inline(always)]
     fn run<const FMA: bool>(self) {
-        // SAFETY: with FMA there is AVX2; the rest is the maker's promise.
+        // SAFETY: with FMA there is AVX2, which gives `Vector`'s *Instructions*; the *Cut invariant*.
         with_registers!(FMA, V = Plain<f32, L> => unsafe { self.spread::<V>() })
     }
 }
 
 impl<S: Side> Spread<'_, S> {
     /// # Safety
-    /// The processor has the lanes' instructions, and `out` is as the field says.
+    /// [`Vector`]'s *Instructions*, and the *Cut invariant*.
     #[inline(always)]
     unsafe fn spread<V: Shuffles>(self) {
         let mut columns = MaybeUninit::<Lines<MOST>>::uninit();
@@ -198,7 +202,8 @@ impl<S: Side> Spread<'_, S> {
             let first = self.cut.out.wrapping_add(i * S::POINTS * self.cut.stride + tiles.lane);
             for t in (0..tiles.len).step_by(L) {
                 let places = at(columns.wrapping_add(line * LINE), t);
-                // SAFETY: the caller's promise; the results have their place by the word of whoever made this.
+                // SAFETY: the tiles are there by this function's contract; the *Cut invariant*
+                // gives the results their places.
                 unsafe {
                     let [d0, d1, d2, d3] = V::deinterleave(places);
                     let products = if IS_SHORT {
@@ -236,7 +241,7 @@ impl<S: Side> Spread<'_, S> {
 /// The numbers in a mask's lanes of the first `count` rows from x on, and zeros.
 ///
 /// # Safety
-/// The processor has the lanes' instructions, and those numbers are there.
+/// [`Vector`]'s *Instructions*, and those numbers are there.
 #[inline(always)]
 unsafe fn column<V: Shuffles>(
     rows: &[*const f32; 6],
@@ -244,7 +249,8 @@ unsafe fn column<V: Shuffles>(
     x: usize,
     mask: V::Mask,
 ) -> [V; 6] {
-    // SAFETY: the caller's promise.
+    // SAFETY: `Vector`'s *Instructions*; the numbers in the mask's lanes are there by this
+    // function's contract.
     unsafe {
         let mut column = [V::splat(0.0); 6];
         for i in 0..count {
@@ -289,6 +295,9 @@ impl Cut<'_> {
 }
 
 /// Products to the outputs of one channel; whether all of these are finite.
+///
+/// *Collect invariant*, kept by whoever makes one: `out` is writable at the rows that the lanes' tiles have inside `size`,
+/// and nobody else uses these while it runs.
 pub struct Collect<'a, S> {
     /// Product i of lane t is at `i * stride + t`.
     pub products: &'a [f32],
@@ -312,7 +321,7 @@ impl<S: Scheme> Kernel for Collect<'_, S> {
     const WIDE: bool = true;
     #[inline(always)]
     fn run<const FMA: bool>(self) -> bool {
-        // SAFETY: with FMA there is AVX2; the rest is the maker's promise.
+        // SAFETY: with FMA there is AVX2, which gives `Vector`'s *Instructions*; the *Collect invariant*.
         with_registers!(FMA, V = Plain<f32, L> => unsafe { self.collect::<V>() })
     }
 }
@@ -322,7 +331,7 @@ impl<S: Scheme> Collect<'_, S> {
     const SCALE: usize = S::SPAN / OUT;
 
     /// # Safety
-    /// The processor has the lanes' instructions, and `out` is as the field says.
+    /// [`Vector`]'s *Instructions*, and the *Collect invariant*.
     #[inline(always)]
     unsafe fn collect<V: Shuffles>(self) -> bool {
         let mut lines = MaybeUninit::<[Lines<2>; WIDEST]>::uninit();
@@ -352,7 +361,8 @@ impl<S: Scheme> Collect<'_, S> {
                     let row = S::SPAN * run.row + r;
                     let at = run.image * self.image + row * self.row + S::SPAN * run.column;
                     let line = lines.wrapping_add(Self::SCALE * (r * LINE + run.start));
-                    // SAFETY: a line's first `width` numbers were written; the rows lie in the output, by the word
+                    // SAFETY: a line's first `width` numbers were written; the rows lie in the
+                    // output by the *Collect invariant*.
                     // of whoever made this.
                     finite &= unsafe { bring(line, self.out.add(at), width) };
                 }
@@ -374,7 +384,8 @@ impl<S: Scheme> Collect<'_, S> {
         for t in (0..tiles.len).step_by(L) {
             let from = self.products.as_ptr().wrapping_add(tiles.lane + t);
             let at = at(t);
-            // SAFETY: the caller's promise.
+            // SAFETY: the products are there by this function's contract; `at` gives places of the
+            // buffered lines, which are this thread's own.
             unsafe {
                 let bias = V::splat(self.bias);
                 let zero = V::splat(0.0);
@@ -434,7 +445,8 @@ impl<S: Scheme> Collect<'_, S> {
 /// Both are there, and nobody else uses the copy.
 #[inline(always)]
 unsafe fn bring(from: *const f32, to: *mut f32, width: usize) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: this function's contract: `width` numbers lie at both, and a case's piece is not
+    // longer than they are.
     unsafe {
         match width {
             L.. => bring_pieces::<L>(from, to, width),
@@ -456,12 +468,13 @@ unsafe fn bring_pieces<const PIECE: usize>(from: *const f32, to: *mut f32, width
     let mut x = 0;
     while x < width {
         let at = x.min(width - PIECE);
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's contract: `at + PIECE` is at most `width`.
         let piece = unsafe { from.add(at).cast::<[f32; PIECE]>().read() };
         for l in 0..PIECE {
             most[l] = (piece[l].to_bits() & NOT_FINITE).max(most[l]);
         }
-        // SAFETY: as above.
+        // SAFETY: this function's contract: `at + PIECE` is at most `width`, and nobody else uses
+        // the copy.
         unsafe { to.add(at).cast::<[f32; PIECE]>().write(piece) };
         x += PIECE;
     }
