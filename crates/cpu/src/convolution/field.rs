@@ -436,6 +436,6 @@ simd_fn! {
 /// N numbers can be read and written there.
 #[inline(always)]
 unsafe fn copy<T: Float, const N: usize>(from: *const T, to: *mut T) {
-    // SAFETY: the caller's promise.
+    // SAFETY: this function's contract: `N` numbers on both sides.
     unsafe { to.cast::<[T; N]>().write_unaligned(from.cast::<[T; N]>().read_unaligned()) }
 }

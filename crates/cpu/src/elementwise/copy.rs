@@ -45,7 +45,7 @@ pub unsafe fn copy(size: usize, to: Elements<'_>, from: Elements<'_>) {
     if to.shape.contains(&0) {
         return;
     }
-    // SAFETY: the caller's promises.
+    // SAFETY: this function's contract; each type has the size of its case.
     unsafe {
         match size {
             1 => typed::<u8>(Format::U8, to, from),
@@ -67,7 +67,7 @@ unsafe fn typed<T: Copy>(format: Format, to: Elements<'_>, from: Elements<'_>) {
     });
     let job = Job { plan: Plan::new(to.shape, &operands), to: to.ptr, from: from.ptr };
     let unit = size_of::<T>() as isize;
-    // SAFETY: the caller's promises; the plan meets every element of `to` once.
+    // SAFETY: the contract of `copy`; the plan meets every element of `to` once.
     unsafe {
         if job.plan.inner_stride(0) == unit && job.plan.inner_stride(1) == unit {
             job.dense(size_of::<T>());
@@ -299,7 +299,8 @@ unsafe fn words<V: Square<Number = f32>>(
     from: *const u8,
     from_step: isize,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the square's numbers are there by this function's contract; `Vector`'s *Instructions*
+    // too.
     unsafe {
         for i in (0..SIDE).step_by(V::LANES) {
             for j in (0..SIDE).step_by(V::LANES) {

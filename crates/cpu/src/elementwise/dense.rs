@@ -60,7 +60,8 @@ pub unsafe fn execute_dense(
     };
     let simple = numbers.is_empty() && output == Output::InPlace;
     if simple && n > 0 && n < 2 * GRAIN {
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's contract is `TileFn`'s *Tile invariant* for all elements; the
+        // level is the processor's.
         return unsafe { tile(pointers.as_ptr(), params.as_ptr().cast(), n) };
     }
     let shared = Shared::new(pointers);

@@ -31,8 +31,8 @@ pub struct Block {
 /// Reads a block into a dense tile of the compute type, or writes a tile into a block.
 ///
 /// # Safety
-/// The memory side has every element of the block, the tile `outer * inner` values; they do not
-/// overlap. Only reads and writes those.
+/// *Block invariant*: the memory side has every element of the block, the tile `outer * inner` values; they do not
+/// overlap. Only reads and writes those. The processor has the level's instructions.
 pub type Move = unsafe fn(tile: *mut u8, memory: *mut u8, block: Block);
 
 /// An element in memory and its conversions. The tile's side is the plain number type.
@@ -93,18 +93,18 @@ macro_rules! halves {
 halves! {
     f16: [
         unsafe fn load_run<const LEVEL: u8>(from: *const f16, to: *mut f32, n: usize) -> usize {
-            // SAFETY: the caller's promise; F16C belongs to the level.
+            // SAFETY: `load_run`'s contract: `n` numbers on both sides; F16C belongs to the level.
             if LEVEL >= AVX2 { unsafe { widen_f16(from, to, n) } } else { 0 }
         }
         unsafe fn store_run<const LEVEL: u8>(from: *const f32, to: *mut f16, n: usize) -> usize {
-            // SAFETY: as above.
+            // SAFETY: `store_run`'s contract: `n` numbers on both sides; F16C belongs to the level.
             if LEVEL >= AVX2 { unsafe { halves::narrow_f16(from, to, n) } } else { 0 }
         }
     ];
     bf16: [
         // With registers twice as wide what the compiler makes is as fast.
         unsafe fn store_run<const LEVEL: u8>(from: *const f32, to: *mut bf16, n: usize) -> usize {
-            // SAFETY: the caller's promise.
+            // SAFETY: `store_run`'s contract: `n` numbers on both sides; AVX2 is the level.
             if LEVEL == AVX2 { unsafe { halves::narrow_bf16(from, to, n) } } else { 0 }
         }
     ];
@@ -181,7 +181,7 @@ unsafe fn load<L: Copy, M: Stored<L>, const LEVEL: u8>(
 ) {
     let mut out = tile.cast::<L>();
     for row in 0..block.outer {
-        // SAFETY: the caller promises that block and tile have all these elements.
+        // SAFETY: by the *Block invariant* block and tile have all these elements.
         unsafe {
             let row = memory.offset(row as isize * block.outer_stride);
             if block.inner_stride == size_of::<M>() as isize && block.inner >= SHORT {
@@ -213,7 +213,7 @@ unsafe fn store<L: Copy, M: Stored<L>, const LEVEL: u8>(
 ) {
     let mut values = tile.cast_const().cast::<L>();
     for row in 0..block.outer {
-        // SAFETY: the caller promises that block and tile have all these elements.
+        // SAFETY: by the *Block invariant* block and tile have all these elements.
         unsafe {
             let row = memory.offset(row as isize * block.outer_stride);
             if block.inner_stride == size_of::<M>() as isize && block.inner >= SHORT {
@@ -237,7 +237,7 @@ macro_rules! compiled {
     ($loop:ident: $($(#[$attribute:meta])* $name:ident $level:ident;)*) => {$(
         $(#[$attribute])*
         unsafe fn $name<L: Copy, M: Stored<L>>(tile: *mut u8, memory: *mut u8, block: Block) {
-            // SAFETY: the caller's promise is the same.
+            // SAFETY: the *Block invariant*; the instructions are those of the level.
             unsafe { $loop::<L, M, $level>(tile, memory, block) }
         }
     )*};
@@ -342,7 +342,7 @@ mod tests {
             assert_eq!(*v, (16 * row + column) as f32 * 3.0 - 100.0);
         }
         tile.iter_mut().for_each(|v| *v += 0.75);
-        // SAFETY: as above.
+        // SAFETY: the block and the tile are those of before.
         unsafe {
             storer(Compute::F32, Format::I16)(
                 tile.as_mut_ptr().cast(),
@@ -365,7 +365,7 @@ mod tests {
         };
         assert_eq!(bytes, [0, 1, 1]);
         let mut tile = [-1i64, -2, 2];
-        // SAFETY: as above.
+        // SAFETY: three elements on both sides.
         unsafe {
             storer(Compute::I64, Format::Bit)(tile.as_mut_ptr().cast(), bytes.as_mut_ptr(), block)
         };

@@ -23,8 +23,9 @@ pub trait Formula<S, const IN: usize, const PARAMS: usize, const OUT: usize> {
 /// null, if the kernel does not work in place: then each input after the first is one value for all elements.
 ///
 /// # Safety
-/// Every tile has `n` values; outputs overlap nothing, or are the same as an input: then the loop is vector
-/// code only if the kernel works in place.
+/// *Tile invariant*: there are so many pointers and parameters as the formula has. Every tile has `n` values; outputs
+/// overlap nothing, or are the same as an input: then the loop is vector code only if the kernel works in place. The
+/// processor has the level's instructions.
 pub type TileFn = unsafe fn(pointers: *const *mut u8, params: *const u8, n: usize);
 
 /// The loops of one formula: by compute type (where the formula has one), then by instruction set.
@@ -219,7 +220,7 @@ unsafe fn load<S: Copy, const IN: usize, const OUT: usize>(
     numbers: Option<[S; IN]>,
     i: usize,
 ) -> [S; IN] {
-    // SAFETY: the caller's promise.
+    // SAFETY: this function's contract: element `i` is inside all tiles.
     unsafe {
         // Plain counting loops: iterator adaptors would stay function calls in unoptimised builds.
         let mut values = [inputs[0].add(i).read(); IN];
@@ -241,7 +242,7 @@ unsafe fn load<S: Copy, const IN: usize, const OUT: usize>(
 /// All can be read.
 #[inline(always)]
 unsafe fn first_of<S: Copy, const IN: usize>(inputs: [*const S; IN]) -> [S; IN] {
-    // SAFETY: the caller's promise.
+    // SAFETY: this function's contract: each input has a value.
     unsafe {
         let mut values = [inputs[0].read(); IN];
         let mut k = 1;
@@ -267,7 +268,7 @@ unsafe fn element<K, S, const IN: usize, const PARAMS: usize, const OUT: usize>(
     K: Formula<S, IN, PARAMS, OUT>,
     S: Copy,
 {
-    // SAFETY: the caller's promise.
+    // SAFETY: this function's contract: element `i` is inside all tiles, of outputs too.
     unsafe {
         let results = K::eval(load::<S, IN, OUT>(tiles, numbers, i), params);
         let mut k = 0;
@@ -289,7 +290,7 @@ unsafe fn run<K, S, const SCALAR: bool, const IN: usize, const PARAMS: usize, co
     K: Formula<S, IN, PARAMS, OUT>,
     S: Copy,
 {
-    // SAFETY: the caller gives `OUT + IN` pointers to tiles of `n` values, and `PARAMS` parameters.
+    // SAFETY: by the *Tile invariant* there are `OUT + IN` pointers to tiles of `n` values, and `PARAMS` parameters.
     unsafe {
         let outputs = pointers.cast::<[*mut S; OUT]>().read();
         let inputs = pointers.add(OUT).cast::<[*const S; IN]>().read();
@@ -388,7 +389,7 @@ where
 {
     let mut any_far = 0u32;
     let mut i = start;
-    // SAFETY: the caller's promise.
+    // SAFETY: this function's contract: the elements from `start` to `end` are inside all tiles.
     unsafe {
         while i < end {
             let values = load::<_, IN, OUT>((outputs, inputs), numbers, i);
@@ -493,7 +494,8 @@ macro_rules! compiled {
         ) where
             K: Formula<Near, IN, PARAMS, OUT> + Formula<F32<true>, IN, PARAMS, OUT>,
         {
-            // SAFETY: the caller's promise is the same.
+            // SAFETY: the *Tile invariant*; the instructions are those of the level, which `near`
+            // has no other demand for.
             unsafe { near::<K, IN, PARAMS, OUT>(pointers, params, n) }
         }
     )*};
@@ -507,7 +509,8 @@ macro_rules! compiled {
             K: Formula<S, IN, PARAMS, OUT>,
             S: Copy,
         {
-            // SAFETY: the caller's promise is the same.
+            // SAFETY: the *Tile invariant*; the instructions are those of the level, which the loop
+            // has no other demand for.
             unsafe { $loop::<K, S, { $scalar }, IN, PARAMS, OUT>(pointers, params, n) }
         }
     )*};

@@ -79,10 +79,10 @@ unsafe fn reverse_far<T: Copy>(to: *mut T, from: *const T, count: usize) {
     for i in 0..lines {
         let at = from.wrapping_add(count - (i + 1) * line);
         prefetch(at.wrapping_add(count));
-        // SAFETY: the caller's promise, for a part.
+        // SAFETY: this function's contract, for a line's part of `count`.
         unsafe { to.add(i * line).cast::<Line>().write_unaligned(reversed_line(at)) };
     }
-    // SAFETY: as above.
+    // SAFETY: this function's contract, for what the lines have left of `count`.
     unsafe { reverse(to.add(lines * line), from, count - lines * line) };
 }
 
@@ -100,7 +100,7 @@ unsafe fn reversed_line<T: Copy>(from: *const T) -> Line {
     let (line, numbers) = (reversed.as_mut_ptr().cast::<T>(), LINE / size_of::<T>());
     let mut k = 0;
     while k < numbers {
-        // SAFETY: the caller's promises.
+        // SAFETY: this function's contract: `from` has a line's numbers, and so has `reversed`.
         unsafe { line.add(k).write(from.add(numbers - 1 - k).read()) };
         k += 1;
     }
@@ -113,7 +113,7 @@ unsafe fn reversed_line<T: Copy>(from: *const T) -> Line {
 /// Both have `count` elements, apart from each other.
 #[inline(always)]
 unsafe fn reverse<T: Copy>(to: *mut T, from: *const T, count: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: this function's contract: `count` elements on both sides, apart from each other.
     let (to, from) = unsafe {
         (std::slice::from_raw_parts_mut(to, count), std::slice::from_raw_parts(from, count))
     };

@@ -82,7 +82,7 @@ unsafe impl Sync for Run<'_> {}
 /// the kernel has), then the inputs. An output may be the same view as an input.
 ///
 /// # Safety
-/// Every operand's memory is valid for the elements that its shape and strides name, and its shape
+/// *Elements invariant*: every operand's memory is valid for the elements that its shape and strides name, and its shape
 /// broadcasts to `shape`; outputs have exactly that shape, name no element twice, and overlap each
 /// other or an input only when it is the very same view of that input. The kernel takes these
 /// numbers of operands and parameters. Nobody else writes this memory meanwhile, or reads outputs.
@@ -108,7 +108,7 @@ pub unsafe fn execute(
         ports: SmallVec::new(),
         operands,
     };
-    // SAFETY: the caller's promises.
+    // SAFETY: the *Elements invariant*, which this function's contract gives for all operands.
     unsafe {
         if operands.iter().all(|o| o.fills(shape)) {
             for k in 0..operands.len() {

@@ -170,7 +170,7 @@ unsafe fn in_row<T: Ordered, const LARGEST: bool, const FMA: bool>(
         }
     }
     let count = TILE.min(n - best_start);
-    // SAFETY: as above.
+    // SAFETY: elements of the caller's, which can be read by this function's contract.
     let x = unsafe { gather(at.offset(best_start as isize * stride), stride, count, &mut tile) };
     let is_best = |v: T| (v == best) | (v != v) & (best != best);
     // Whole chunks without a branch inside, so that the search is vector code too.

@@ -13,7 +13,8 @@ use crate::numbers::widen::Widen;
 #[inline]
 pub unsafe fn narrow_f16(from: *const f32, to: *mut f16, n: usize) -> usize {
     for i in (0..n / 8 * 8).step_by(8) {
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's contract: eight more numbers are on both sides, and F16C is
+        // there.
         unsafe {
             let wide = _mm256_loadu_ps(from.add(i));
             let half = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(wide);
@@ -38,7 +39,8 @@ pub unsafe fn narrow_bf16(from: *const f32, to: *mut bf16, n: usize) -> usize {
         0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15,
     ));
     for i in (0..n / 16 * 16).step_by(16) {
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's contract: sixteen more numbers are on both sides, and AVX2 is
+        // there.
         unsafe {
             let (x, y) = (_mm256_loadu_ps(from.add(i)), _mm256_loadu_ps(from.add(i + 8)));
             if _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_UNORD_Q>(x, y)) != 0 {
@@ -99,7 +101,7 @@ mod tests {
             equal(narrow_f16);
             let halves: Vec<f16> = (0..=u16::MAX).map(f16::from_bits).collect();
             let mut got = vec![0.0; halves.len()];
-            // SAFETY: as above.
+            // SAFETY: F16C is there, as just asked; as many numbers are on both sides.
             let done = unsafe { widen_f16(halves.as_ptr(), got.as_mut_ptr(), halves.len()) };
             assert_eq!(done, halves.len());
             for (half, got) in halves.iter().zip(got) {

@@ -41,14 +41,14 @@ const AHEAD: isize = 8;
 pub type Packer<T> = unsafe fn(Panels<T>);
 
 /// # Safety
-/// The source is readable wherever `k`, `readable` and the distances lead, `out` takes the panels, which
+/// *Panel invariant*: the source is readable wherever `k`, `readable` and the distances lead, `out` takes the panels, which
 /// nobody else uses, `width` is more than half of the vector's lanes, and the processor has the vector's
 /// instruction set; as for the functions below.
 #[inline(always)]
 unsafe fn panels<V: Square>(all: Panels<V::Number>) {
     let Panels { k, source, row, column, count, readable, width, out, distance } = all;
     let mut first = 0;
-    // SAFETY: every address is an element of the source or of a panel.
+    // SAFETY: by the *Panel invariant*: every address is an element of the source or of a panel.
     unsafe {
         // The cache lines of a row's panels follow one another.
         macro_rules! groups {
@@ -164,7 +164,7 @@ unsafe fn panel<V: Square>(panel: Panels<V::Number>) {
 /// As [`panels`].
 #[inline(always)]
 unsafe fn load<V: Square>(from: *const V::Number, distance: isize, count: usize) -> [V; 8] {
-    // SAFETY: the caller's promise.
+    // SAFETY: the *Panel invariant*; a missing line is not read.
     unsafe {
         let mut out = [V::splat(V::Number::ZERO); 8];
         for t in 0..V::LANES {
@@ -185,7 +185,7 @@ unsafe fn rows<T: Float>(panel: Panels<T>, first: usize) {
     let Panels { k, source, row, column, count, width, out, .. } = panel;
     for p in first..k {
         for j in 0..width {
-            // SAFETY: the caller's promise.
+            // SAFETY: the *Panel invariant*; a missing column is not read.
             unsafe {
                 *out.add(p * width + j) = if j < count {
                     *source.offset(p as isize * row + j as isize * column)
@@ -201,7 +201,7 @@ unsafe fn rows<T: Float>(panel: Panels<T>, first: usize) {
 /// As [`panels`].
 #[cfg_attr(target_arch = "aarch64", allow(dead_code, reason = "has a packer of its own"))]
 pub unsafe fn plain<T: Float>(p: Panels<T>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the *Panel invariant*; `Plain` needs no instructions.
     unsafe { panels::<Plain<T>>(p) }
 }
 
@@ -210,7 +210,7 @@ pub unsafe fn plain<T: Float>(p: Panels<T>) {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 pub unsafe fn avx2<V: Square>(p: Panels<V::Number>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the *Panel invariant*; AVX2 is there by this function's contract.
     unsafe { panels::<V>(p) }
 }
 
@@ -218,6 +218,6 @@ pub unsafe fn avx2<V: Square>(p: Panels<V::Number>) {
 /// As [`panels`].
 #[cfg(target_arch = "aarch64")]
 pub unsafe fn neon<V: Square>(p: Panels<V::Number>) {
-    // SAFETY: the caller's promise, and NEON is always there.
+    // SAFETY: the *Panel invariant*; NEON is always there.
     unsafe { panels::<V>(p) }
 }

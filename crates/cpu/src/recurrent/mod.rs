@@ -238,13 +238,13 @@ impl Recurrence<'_> {
                         gates.slice(start + columns.start..start + columns.end)
                     };
                     let bias = |g: usize| &bias[g * n..][columns.clone()];
-                    // SAFETY: as above.
+                    // SAFETY: these columns of this step are this thread's.
                     let h = unsafe { out.slice(from(at)) };
                     match self.cell {
                         Cell::Tanh => cells::tanh(gate(0), bias(0), h),
                         Cell::Relu => cells::relu(gate(0), bias(0), h),
                         Cell::Gru => {
-                            // SAFETY: as above.
+                            // SAFETY: these columns of this step are this thread's.
                             let hn = unsafe { inner.slice(from(at)) };
                             let before = match step.row_before(row) {
                                 // SAFETY: nobody writes the step before.
@@ -256,7 +256,7 @@ impl Recurrence<'_> {
                             cells::gru(r, z, n, hn, br, bz, bn, bh, before, h);
                         }
                         Cell::Lstm => {
-                            // SAFETY: as above.
+                            // SAFETY: these columns of this step are this thread's.
                             let c = unsafe { inner.slice(from(at)) };
                             let before = match step.row_before(row) {
                                 // SAFETY: nobody writes the step before.
@@ -315,7 +315,7 @@ impl Recurrence<'_> {
                     let gate = |g: usize| &known.gates[place(g)];
                     // SAFETY: these columns of this step are this thread's.
                     let d = |g: usize| unsafe { by_input.slice(place(g)) };
-                    // SAFETY: as above.
+                    // SAFETY: these columns of this row are this thread's.
                     let dh = unsafe { dh.slice(from(row)) };
                     let dout = &known.dout[from(at)];
                     match self.cell {
@@ -338,7 +338,7 @@ impl Recurrence<'_> {
                                 Some(i) => &known.inner[from(i)],
                                 None => &known.first[1][from(row)],
                             };
-                            // SAFETY: as above.
+                            // SAFETY: these columns of this row are this thread's.
                             let dc = unsafe { dc.slice(from(row)) };
                             let [i, f, g, o] = [0, 1, 2, 3].map(gate);
                             let ([di, df, dg, d_o], cell) =

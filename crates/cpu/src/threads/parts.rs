@@ -12,7 +12,8 @@ pub struct Shared<T>(T);
 // SAFETY: a copy of a pointer by itself touches nothing; whoever dereferences it says why that is
 // sound.
 unsafe impl<T> Sync for Shared<T> {}
-// SAFETY: as above.
+// SAFETY: a pointer that goes to another thread touches nothing there; whoever dereferences it says
+// why that is sound.
 unsafe impl<T> Send for Shared<T> {}
 
 impl<T: Copy> Shared<T> {
@@ -83,7 +84,7 @@ impl<T> Parts<T> {
     /// # Safety
     /// No part in use contains it, and the slice behind is still there.
     pub unsafe fn put(&self, index: usize, value: T) {
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's contract: no part in use contains the element.
         let element = unsafe { self.slice(index..index + 1) };
         element[0] = value;
     }

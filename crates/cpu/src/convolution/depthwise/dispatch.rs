@@ -12,10 +12,10 @@ impl SquarePlanes<'_> {
     /// Computes the planes.
     ///
     /// # Safety
-    /// The results are distinct, and nobody else uses them.
+    /// The *Planes invariant* of [`SquarePlanes`].
     pub unsafe fn run(self) {
         let wide = self.square.wide();
-        // SAFETY: the caller's promise.
+        // SAFETY: the *Planes invariant*; the kernel has the square's side and step.
         unsafe {
             match (self.square.side, self.square.step) {
                 (3, 1) => run(Rolling::<1>(self), wide),
@@ -38,11 +38,12 @@ impl SpreadPlanes<'_> {
     /// Computes the planes.
     ///
     /// # Safety
-    /// The results are distinct, and nobody else uses them.
+    /// The *Planes invariant* of [`SquarePlanes`].
     pub unsafe fn run(self) {
         // Blocks are pairs of registers.
         let wide = self.square.source[1] > 16;
-        // SAFETY: the caller's promise.
+        // SAFETY: the *Planes invariant*; the kernel has the square's side and the remainder of its
+        // origin.
         unsafe {
             match (self.square.side, self.square.origin[0].rem_euclid(2)) {
                 // Masked stores, which strips end with, are slow before AVX-512.
@@ -62,10 +63,10 @@ impl SquareFilters<'_> {
     /// Computes the filters' gradients.
     ///
     /// # Safety
-    /// Nobody else uses these channels' filters.
+    /// The *Planes invariant* of [`SquarePlanes`]: nobody else uses these channels' filters.
     pub unsafe fn run(self) {
         let wide = self.square.wide();
-        // SAFETY: the caller's promise.
+        // SAFETY: the *Planes invariant*; the kernel has the square's side and step.
         unsafe {
             match (self.square.side, self.square.step) {
                 (3, 1) => run(RollingFilters::<1>(self), wide),

@@ -16,7 +16,7 @@ pub struct Sized<'a, const K: usize, const STEP: usize>(pub SquareFilters<'a>);
 impl<const K: usize, const STEP: usize> Job for Sized<'_, K, STEP> {
     #[inline(always)]
     unsafe fn run<V: Lanes>(self) {
-        // SAFETY: the caller's promise; the rest is as `SquareFilters::run` demands.
+        // SAFETY: `Vector`'s *Instructions*, as `Job::run` has them; the *Planes invariant*.
         unsafe { all::<V, K, STEP>(self.0) }
     }
 }
@@ -26,12 +26,12 @@ impl<const K: usize, const STEP: usize> Job for Sized<'_, K, STEP> {
 #[inline(always)]
 unsafe fn all<V: Lanes, const K: usize, const STEP: usize>(job: SquareFilters) {
     let square = job.square;
-    // SAFETY: the caller's promise.
+    // SAFETY: `Vector`'s *Instructions*, which `blocks` asks for.
     let blocks = unsafe { square.blocks::<V>(true) };
     let zeros = vec![0f32; square.source[1]];
     for c in job.channels.clone() {
         let mut places = [0f64; 25];
-        // SAFETY: the caller's promise. Ten sums fit in the registers.
+        // SAFETY: `Vector`'s *Instructions*; the *Planes invariant*. Ten sums fit in the registers.
         unsafe {
             let walk = Walk { job: &job, blocks: &blocks, zeros: &zeros, channel: c };
             walk.tap_rows::<V, K, STEP, 2, 2>(0, &mut places);
@@ -73,7 +73,7 @@ impl<M: Copy> Walk<'_, '_, M> {
     ) {
         let square = self.job.square;
         let ([h, w], [height, width]) = (square.source, square.grid);
-        // SAFETY: the caller's promise; the operands' lengths are checked.
+        // SAFETY: `Vector`'s *Instructions*; the operands' lengths are checked.
         unsafe {
             let mut sums = [[V::splat(0.0); K]; TAPS];
             let mut added = 0;

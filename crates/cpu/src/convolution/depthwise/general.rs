@@ -85,7 +85,8 @@ pub fn correlate_planes<T: Tiled>(
                         }
                         for (x, &sum) in line[..if straight { 0 } else { count }].iter().enumerate()
                         {
-                            // SAFETY: as above.
+                            // SAFETY: a place of the target, inside the output by the caller's
+                            // check, in a plane of this thread's own.
                             unsafe { *shared.get().add(first + x * target.column) = sum };
                         }
                     }

@@ -42,6 +42,9 @@ pub(super) fn grain(products: usize) -> usize {
 }
 
 /// Result planes of one thread.
+///
+/// *Planes invariant* of this and the next two, kept by whoever makes one: what `result` or `out` gives is writable for
+/// each item, distinct, and nobody else uses it while the job runs.
 pub struct SquarePlanes<'a> {
     /// The window.
     pub square: &'a Square,
@@ -53,7 +56,7 @@ pub struct SquarePlanes<'a> {
     pub result: &'a dyn Fn(usize) -> *mut f32,
 }
 
-/// Result planes of one thread, each from one plane of the gradient.
+/// Result planes of one thread, each from one plane of the gradient; see the *Planes invariant* of [`SquarePlanes`].
 pub struct SpreadPlanes<'a> {
     /// The window of the forward pass: its source has the sizes of the results.
     pub square: &'a Square,
@@ -65,7 +68,7 @@ pub struct SpreadPlanes<'a> {
     pub result: &'a dyn Fn(usize) -> *mut f32,
 }
 
-/// Filters of one thread.
+/// Filters of one thread; see the *Planes invariant* of [`SquarePlanes`].
 pub struct SquareFilters<'a> {
     /// The window.
     pub square: &'a Square,

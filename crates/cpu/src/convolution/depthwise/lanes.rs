@@ -12,7 +12,7 @@ pub trait Job {
     /// Does the work.
     ///
     /// # Safety
-    /// The processor has the instruction set; the rest is the job's own.
+    /// [`Vector`](crate::numbers::vector::Vector)'s *Instructions*; the rest is the job's own.
     unsafe fn run<V: Lanes>(self);
 }
 
@@ -29,7 +29,7 @@ pub fn wide_there() -> bool {
 pub unsafe fn run<J: Job>(job: J, wide: bool) {
     #[cfg(target_arch = "x86_64")]
     if wide && wide_there() {
-        // SAFETY: they are there; the caller's promise.
+        // SAFETY: 512-bit registers are there; the rest is what the job demands, by this function's contract.
         return unsafe { x86::run_wide(job) };
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -58,7 +58,7 @@ pub trait Lanes: Pairs<Number = f32> {
     /// The lanes of a range, of which at least the end is at most `LANES`.
     ///
     /// # Safety
-    /// The processor has the instruction set, as for all functions here.
+    /// `Vector`'s *Instructions*, as for all functions here.
     unsafe fn mask(lanes: Range<usize>) -> Self::Mask;
     /// Reads the lanes of a mask; the others are 0, and their memory is not touched.
     ///
@@ -78,7 +78,7 @@ pub trait Lanes: Pairs<Number = f32> {
     #[inline(always)]
     unsafe fn store_first(self, to: *mut f32, count: usize) {
         let mut line = [0f32; 16];
-        // SAFETY: no register has more than 16 numbers; the caller's promise.
+        // SAFETY: no register has more than 16 numbers; `count` can be written by this function's contract.
         unsafe {
             self.store(line.as_mut_ptr());
             to.copy_from_nonoverlapping(line.as_ptr(), count);
@@ -94,14 +94,14 @@ impl Lanes for Plain<f32> {
     }
     #[inline(always)]
     unsafe fn load_masked(from: *const f32, mask: &[bool; 4]) -> Self {
-        // SAFETY: the caller's promise for the lanes of the mask; no other is read.
+        // SAFETY: `Lanes::load_masked`'s contract for the lanes of the mask; no other is read.
         Plain(std::array::from_fn(|i| if mask[i] { unsafe { *from.wrapping_add(i) } } else { 0.0 }))
     }
     #[inline(always)]
     unsafe fn store_masked(self, to: *mut f32, mask: [bool; 4]) {
         for i in 0..4 {
             if mask[i] {
-                // SAFETY: as above.
+                // SAFETY: `Lanes::store_masked`'s contract: the lane is one of the mask's.
                 unsafe { *to.wrapping_add(i) = self.0[i] }
             }
         }
@@ -119,7 +119,8 @@ mod x86 {
     /// The processor has these instructions; what the job demands.
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512vl,avx512dq,avx512bw")]
     pub unsafe fn run_wide<J: Job>(job: J) {
-        // SAFETY: the caller's promise.
+        // SAFETY: AVX-512 is there by this function's contract, which gives *Instructions*; the
+        // rest is the job's.
         unsafe { job.run::<__m512>() }
     }
 
@@ -134,12 +135,13 @@ mod x86 {
         #[inline(always)]
         unsafe fn load_masked(from: *const f32, mask: &__m256i) -> Self {
             // The mask from memory each time: registers, of which there are 16, had better keep sums.
-            // SAFETY: the caller's promise; the instruction does not touch the other lanes.
+            // SAFETY: `Vector`'s *Instructions*; the mask's lanes are there, and the instruction touches no others.
             unsafe { _mm256_maskload_ps(from, std::ptr::read_volatile(mask)) }
         }
         #[inline(always)]
         unsafe fn store_masked(self, to: *mut f32, mask: __m256i) {
-            // SAFETY: as above.
+            // SAFETY: AVX2 by `Vector`'s *Instructions*; the mask's lanes are there, and the
+            // instruction touches no others.
             unsafe { _mm256_maskstore_ps(to, mask, self) }
         }
     }
@@ -153,17 +155,19 @@ mod x86 {
         }
         #[inline(always)]
         unsafe fn load_masked(from: *const f32, mask: &__mmask16) -> Self {
-            // SAFETY: the caller's promise; the instruction does not touch the other lanes.
+            // SAFETY: `Vector`'s *Instructions*; the mask's lanes are there, and the instruction touches no others.
             unsafe { _mm512_maskz_loadu_ps(*mask, from) }
         }
         #[inline(always)]
         unsafe fn store_masked(self, to: *mut f32, mask: __mmask16) {
-            // SAFETY: as above.
+            // SAFETY: AVX-512 by `Vector`'s *Instructions*; the mask's lanes are there, and the
+            // instruction touches no others.
             unsafe { _mm512_mask_storeu_ps(to, mask, self) }
         }
         #[inline(always)]
         unsafe fn store_first(self, to: *mut f32, count: usize) {
-            // SAFETY: as above.
+            // SAFETY: `Vector`'s *Instructions*; `count` numbers are there by this function's
+            // contract, and it is at most 16.
             unsafe { self.store_masked(to, Self::mask(0..count)) }
         }
     }

@@ -14,7 +14,7 @@ pub struct Sized<'a, const K: usize, const STEP: usize, const ROWS: usize>(pub S
 impl<const K: usize, const STEP: usize, const ROWS: usize> Job for Sized<'_, K, STEP, ROWS> {
     #[inline(always)]
     unsafe fn run<V: Lanes>(self) {
-        // SAFETY: the caller's promise; the rest is as `SquarePlanes::run` demands.
+        // SAFETY: `Vector`'s *Instructions*, as `Job::run` has them; the *Planes invariant*.
         unsafe { in_rows::<V, K, STEP, ROWS>(self.0) }
     }
 }
@@ -29,14 +29,14 @@ pub unsafe fn in_rows<V: Lanes, const K: usize, const STEP: usize, const ROWS: u
 ) {
     let square = job.square;
     let ([h, w], height) = (square.source, square.grid[0]);
-    // SAFETY: the caller's promise.
+    // SAFETY: `Vector`'s *Instructions*, which `blocks` asks for.
     let blocks = unsafe { square.blocks::<V>(false) };
     let zeros = vec![0f32; w];
     for item in job.items {
         let (source, filter, start) = (job.operands)(item);
         assert!(source.len() == h * w && filter.len() == K * K);
         // SAFETY: the blocks' masks keep to the source, whose length was just checked; the result is of
-        // the grid's size and this thread's own by the caller's word.
+        // the grid's size and this thread's own by the *Planes invariant*.
         unsafe {
             let plane = Plane::<V, K> {
                 source: source.as_ptr(),
@@ -87,7 +87,7 @@ impl<V: Lanes, const K: usize> Plane<'_, V, K> {
         block: &Block<V::Mask>,
     ) {
         let [height, width] = self.square.grid;
-        // SAFETY: the caller's promise; the block's points are in the grid row, and what a whole register
+        // SAFETY: the *Planes invariant*; the block's points are in the grid row, and what a whole register
         // writes past them is in rows of this plane that are written later.
         unsafe {
             let sums = if block.edge {

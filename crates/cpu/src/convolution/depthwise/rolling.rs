@@ -22,12 +22,13 @@ impl<const STEP: usize> Job for Rolling<'_, STEP> {
         let job = self.0;
         let square = job.square;
         let [h, w] = square.source;
-        // SAFETY: the caller's promise.
+        // SAFETY: `Vector`'s *Instructions*, as `Job::run` has them.
         let blocks = unsafe { square.blocks::<V>(false) };
         if STEP == 2 && blocks.len() > MOST {
             // Each source row is read by hardly more than one grid row: what strips save of reading is less than
             // what it costs to take memory in pieces of rows.
-            // SAFETY: the caller's promise.
+            // SAFETY: `Vector`'s *Instructions*; the *Planes invariant*; the square is of 3x3 taps
+            // at this step.
             return unsafe { in_rows::<V, 3, STEP, 2>(job) };
         }
         let strips = strips(&blocks, |block| block.edge, MOST);
@@ -97,7 +98,7 @@ pub unsafe fn read<V: Lanes, const STEP: usize, const B: usize>(
     b: usize,
 ) -> [V; 3] {
     let at = row.wrapping_offset((strip[b].first * STEP) as isize + column);
-    // SAFETY: the caller's promise; registers in the middle are not edges.
+    // SAFETY: the numbers are there by this function's contract; registers in the middle are not edges. `Vector`'s *Instructions*.
     unsafe {
         if b == 0 || b == B - 1 {
             taps::<V, 3, STEP, true>(at, &strip[b].masks)
@@ -131,7 +132,7 @@ impl<V: Lanes> Plane<'_, V> {
         let lanes = strip[0].lanes;
         let ahead = AHEAD.min(square.source[0] * square.source[1]);
         let out_ahead = AHEAD.min(height * width);
-        // SAFETY: the caller's promise, and the strip has `B` registers.
+        // SAFETY: as for this function; the strip has `B` registers.
         unsafe {
             let strip = &*strip.as_ptr().cast::<[Block<V::Mask>; B]>();
             let row = |y: isize| row_from(self.source, square.source, y, self.zeros);
@@ -195,6 +196,6 @@ impl<V: Lanes> Plane<'_, V> {
 /// The processor has the instruction set.
 #[inline(always)]
 unsafe fn sum<V: Lanes>(filter: [V; 3], x: [V; 3], start: V) -> V {
-    // SAFETY: the caller's promise.
+    // SAFETY: `Vector`'s *Instructions*; registers only.
     unsafe { x[2].fma(filter[2], x[1].fma(filter[1], x[0].fma(filter[0], start))) }
 }

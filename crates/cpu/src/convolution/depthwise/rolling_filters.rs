@@ -18,7 +18,7 @@ impl<const STEP: usize> Job for RollingFilters<'_, STEP> {
         let job = self.0;
         let square = job.square;
         let ([h, w], [height, width]) = (square.source, square.grid);
-        // SAFETY: the caller's promise.
+        // SAFETY: `Vector`'s *Instructions*, as `Job::run` has them.
         let blocks = unsafe { square.blocks::<V>(true) };
         // Of 16 registers nine sums leave as many as one block needs, and a small plane is read fast in any order.
         let most = if V::LANES == 8 && blocks.len() <= 2 { 1 } else { MOST };
@@ -98,10 +98,10 @@ unsafe fn load<V: Lanes, const STEP: usize, const B: usize>(
     b: usize,
 ) -> V {
     let from = row.wrapping_add(strip[b].first);
-    // SAFETY: the caller's promise; only the last register may be short.
+    // SAFETY: the row is the grid's by this function's contract; only the last register may be short. `Vector`'s *Instructions*.
     let line =
         unsafe { if b == B - 1 { V::load_masked(from, &strip[b].lanes) } else { V::load(from) } };
-    // SAFETY: as above.
+    // SAFETY: `Vector`'s *Instructions*; registers only.
     if STEP == 2 { unsafe { line.reordered() } } else { line }
 }
 
@@ -132,7 +132,7 @@ impl Pair<'_> {
         let column = square.origin[1];
         let ahead = AHEAD.min(square.source[0] * square.source[1]);
         let gradient_ahead = AHEAD.min(square.grid[0] * width);
-        // SAFETY: the caller's promise, and the strip has `B` registers.
+        // SAFETY: as for this function; the strip has `B` registers.
         unsafe {
             let strip = &*strip.as_ptr().cast::<[Block<V::Mask>; B]>();
             let row = |y: isize| row_from(self.source, square.source, y, self.zeros);

@@ -18,7 +18,7 @@ impl<const ODD: usize> Job for RollingSpread<'_, ODD> {
         let job = self.0;
         let square = job.square;
         let [height, width] = square.grid;
-        // SAFETY: the caller's promise.
+        // SAFETY: `Vector`'s *Instructions*, as `Job::run` has them.
         let blocks = unsafe { blocks::<V>(square) };
         let strips = strips(&blocks, |block| block.edge, MOST);
         let zeros = vec![0f32; width];
@@ -26,7 +26,7 @@ impl<const ODD: usize> Job for RollingSpread<'_, ODD> {
             let (gradient, filter) = (job.operands)(item);
             assert!(gradient.len() == height * width);
             // SAFETY: the masks keep to the gradient, whose length was just checked; the result is of the
-            // source's size and this thread's own by the caller's word.
+            // source's size and this thread's own by the *Planes invariant*.
             unsafe {
                 let plane = Plane {
                     gradient: gradient.as_ptr(),
@@ -71,7 +71,7 @@ impl<V: Lanes> Plane<'_, V> {
         let gradient_ahead = AHEAD.min(square.grid[0] * square.grid[1]);
         let ahead = AHEAD.min(h * w);
         let count = strip[B - 1].count;
-        // SAFETY: the caller's promise, and the strip has `B` blocks.
+        // SAFETY: as for this function; the strip has `B` blocks.
         unsafe {
             let strip = &*strip.as_ptr().cast::<[Block<V::Mask>; B]>();
             let parts =

@@ -14,7 +14,7 @@ pub struct Sized<'a, const K: usize, const ODD: usize>(pub SpreadPlanes<'a>);
 impl<const K: usize, const ODD: usize> Job for Sized<'_, K, ODD> {
     #[inline(always)]
     unsafe fn run<V: Lanes>(self) {
-        // SAFETY: the caller's promise; the rest is as `SpreadPlanes::run` demands.
+        // SAFETY: `Vector`'s *Instructions*, as `Job::run` has them; the *Planes invariant*.
         unsafe { all::<V, K, ODD>(self.0) }
     }
 }
@@ -55,7 +55,8 @@ pub unsafe fn blocks<V: Lanes>(square: &Square) -> Vec<Block<V::Mask>> {
             let part = |column: isize| (column - read).clamp(0, lanes as isize) as usize;
             let used = part(0)..part(square.grid[1] as isize);
             edge |= load < loads && used != (0..lanes);
-            // SAFETY: the caller's promise.
+            // SAFETY: `Vector`'s *Instructions*, which `mask` asks for; `used` ends at most at
+            // `LANES`.
             unsafe { V::mask(used) }
         });
         Block { first, count, edge, masks }
@@ -69,14 +70,14 @@ pub unsafe fn blocks<V: Lanes>(square: &Square) -> Vec<Block<V::Mask>> {
 unsafe fn all<V: Lanes, const K: usize, const ODD: usize>(job: SpreadPlanes) {
     let square = job.square;
     let ([h, _], [height, width]) = (square.source, square.grid);
-    // SAFETY: the caller's promise.
+    // SAFETY: `Vector`'s *Instructions*, which `blocks` asks for.
     let blocks = unsafe { blocks::<V>(square) };
     let zeros = vec![0f32; width];
     for item in job.items {
         let (gradient, filter) = (job.operands)(item);
         assert!(gradient.len() == height * width && filter.len() == K * K);
         // SAFETY: the blocks' masks keep to the gradient, whose length was just checked; the result is of
-        // the source's size and this thread's own by the caller's word.
+        // the source's size and this thread's own by the *Planes invariant*.
         unsafe {
             let plane = Plane::<V, K> {
                 gradient: gradient.as_ptr(),
@@ -113,7 +114,7 @@ impl<V: Lanes, const K: usize> Plane<'_, V, K> {
     #[inline(always)]
     unsafe fn block<const ODD: usize>(&self, pair: usize, rows: &Rows, block: &Block<V::Mask>) {
         let [h, w] = self.square.source;
-        // SAFETY: the caller's promise; the block's columns are in the row, and what whole registers
+        // SAFETY: the *Planes invariant*; the block's columns are in the row, and what whole registers
         // write past them is in rows of this plane that are written later: rows of one block are written
         // in order.
         unsafe {
@@ -152,13 +153,13 @@ impl<V: Lanes, const K: usize> Plane<'_, V, K> {
     ) -> [[V; 2]; 2] {
         let last = K.div_ceil(2) - 1;
         let column = block.first as isize + lead(self.square.origin[1], K);
-        // SAFETY: the caller's promise.
+        // SAFETY: `Vector`'s *Instructions*; registers only.
         let mut sums = unsafe { [[V::splat(0.0); 2]; 2] };
         unrolled!(u < last + 1 => {
             let row = rows[u].wrapping_offset(column);
             for v in 0..=last {
                 let from = row.wrapping_add(v);
-                // SAFETY: a row of the plane, or zeros; the rest is the caller's promise.
+                // SAFETY: a row of the plane, or zeros, read where the block's masks say; `Vector`'s *Instructions*.
                 unsafe {
                     let g = if EDGE { V::load_masked(from, &block.masks[v]) } else { V::load(from) };
                     for (a, b) in [(0, 0), (0, 1), (1, 0), (1, 1)] {

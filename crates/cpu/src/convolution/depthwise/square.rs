@@ -51,7 +51,7 @@ impl Square {
     #[inline(always)]
     pub unsafe fn spread<V: Lanes, const K: usize>(&self, filter: &[f32]) -> [[V; K]; K] {
         assert!(filter.len() == K * K);
-        // SAFETY: the caller's promise.
+        // SAFETY: `Vector`'s *Instructions*; registers only.
         unsafe {
             let mut rows = [[V::splat(0.0); K]; K];
             for r in 0..K {
@@ -89,10 +89,10 @@ impl Square {
                 let part = |column: isize| (column - read).clamp(0, lanes as isize) as usize;
                 let used = part(0)..part(end);
                 edge |= load < self.loads() && used != (0..lanes);
-                // SAFETY: the caller's promise.
+                // SAFETY: `Vector`'s *Instructions*; `used` ends at most at `LANES`.
                 unsafe { V::mask(used) }
             });
-            // SAFETY: as above.
+            // SAFETY: `Vector`'s *Instructions*; `count` is at most `LANES`.
             Block { first, count, lanes: unsafe { V::mask(0..count) }, edge, masks }
         };
         (0..width).step_by(lanes).map(block).collect()
@@ -130,7 +130,8 @@ pub unsafe fn taps<V: Lanes, const K: usize, const STEP: usize, const EDGE: bool
     row: *const f32,
     masks: &[V::Mask; 6],
 ) -> [V; K] {
-    // SAFETY: the caller's promise.
+    // SAFETY: `Vector`'s *Instructions*; the numbers that are loaded are there by this function's
+    // contract.
     unsafe {
         let load = |at: usize, mask: usize| {
             let from = row.wrapping_add(at);

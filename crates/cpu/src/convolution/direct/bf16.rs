@@ -395,7 +395,8 @@ impl Group<'_> {
             let start = self.bias.map_or(0.0, |bias| bias[c].widen());
             for run in spans.iter() {
                 for j in 0..run.len {
-                    // SAFETY: as above.
+                    // SAFETY: the sums have this number, and the run's point lies in the output by
+                    // `run`'s contract.
                     unsafe {
                         let sum = *sums.add(c * wide + run.column + j) + start;
                         let to = out.add(run.source + c * t.channel + j * t.column);

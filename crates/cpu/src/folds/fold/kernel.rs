@@ -380,7 +380,7 @@ pub unsafe fn rows<F: Fold, const FMA: bool>(job: Job<F>) {
     let ((inner, stride), outer) = job.plan.folded();
     if FMA && stride == 1 && outer.is_empty() && inner <= SHORT {
         // Of rows long enough in two registers, whose numbers wait half as long for one another.
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's contract; the rows are dense and no longer than `SHORT`.
         unsafe {
             match size_of::<F::Acc>() {
                 8 if inner >= 4 => return short_rows::<F, FMA, 4>(&job),
@@ -397,12 +397,12 @@ pub unsafe fn rows<F: Fold, const FMA: bool>(job: Job<F>) {
     };
     if job.plan.folded().0.1 == 1 && job.order == Order::Together {
         while place.output + RUNS <= job.range.end {
-            // SAFETY: the caller's promise.
+            // SAFETY: this function's contract; `RUNS` outputs are left.
             unsafe { some_rows::<F, FMA, RUNS>(&job, &mut place) };
         }
     }
     while place.output < job.range.end {
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's contract; an output is left.
         unsafe { some_rows::<F, FMA, 1>(&job, &mut place) };
     }
 }

@@ -47,7 +47,7 @@ impl<T> Clone for Shared<T> {
 impl<T> Copy for Shared<T> {}
 // SAFETY: only the address moves; reads are of memory that nobody writes meanwhile.
 unsafe impl<T> Send for Shared<T> {}
-// SAFETY: as above.
+// SAFETY: only the address is shared; reads are of memory that nobody writes meanwhile.
 unsafe impl<T> Sync for Shared<T> {}
 
 impl<T> Shared<T> {
@@ -57,7 +57,7 @@ impl<T> Shared<T> {
     /// It is inside the memory that the pointer was made from.
     #[inline(always)]
     pub unsafe fn at(self, i: usize) -> *const T {
-        // SAFETY: the caller's word.
+        // SAFETY: this function's contract: element `i` is inside the memory.
         unsafe { self.0.add(i) }
     }
 }
@@ -72,7 +72,7 @@ impl<T> Clone for SharedMut<T> {
 impl<T> Copy for SharedMut<T> {}
 // SAFETY: only the address moves; every user writes elements of its own.
 unsafe impl<T> Send for SharedMut<T> {}
-// SAFETY: as above.
+// SAFETY: only the address is shared; every user writes elements of its own.
 unsafe impl<T> Sync for SharedMut<T> {}
 
 impl<T> SharedMut<T> {
@@ -82,7 +82,7 @@ impl<T> SharedMut<T> {
     /// It is inside the memory that the pointer was made from.
     #[inline(always)]
     pub unsafe fn at(self, i: usize) -> *mut T {
-        // SAFETY: the caller's word.
+        // SAFETY: this function's contract: element `i` is inside the memory.
         unsafe { self.0.add(i) }
     }
 
@@ -93,7 +93,8 @@ impl<T> SharedMut<T> {
     /// pointer was made from, and nobody else uses them while the slice lives.
     #[inline(always)]
     pub unsafe fn slice<'a>(self, range: Range<usize>) -> &'a mut [T] {
-        // SAFETY: the caller's word.
+        // SAFETY: this function's contract: initialised elements inside the memory, which nobody
+        // else uses.
         unsafe { std::slice::from_raw_parts_mut(self.0.add(range.start), range.len()) }
     }
 }

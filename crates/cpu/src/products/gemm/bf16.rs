@@ -24,6 +24,10 @@ const TALL: usize = 1024;
 const REUSED_A: usize = 128;
 
 /// `C = A B`, or more in the end: `m x k` times `k x n` numbers of bf16.
+///
+/// *HalfGemm invariant*, kept by whoever runs one: [`HalfGemm::is_there`]; A, B and the start are readable and C is
+/// writable wherever their strides, which are not negative, lead; C does not overlap them nor itself, and nobody else uses
+/// C.
 #[derive(Clone, Copy)]
 pub struct HalfGemm {
     /// m, n and k.
@@ -48,13 +52,12 @@ impl HalfGemm {
     /// The product.
     ///
     /// # Safety
-    /// [`HalfGemm::is_there`]; A, B and the start are readable and C is writable wherever their strides, which
-    /// are not negative, lead; C does not overlap them nor itself, and nobody else uses C.
+    /// The *HalfGemm invariant*.
     pub unsafe fn run(self) {
         let (m, n, k) = self.size;
         let flops = 2 * m * n * k;
         if flops < 2 * WORTH_A_THREAD || get_num_threads() == 1 {
-            // SAFETY: the caller's promise.
+            // SAFETY: the *HalfGemm invariant*.
             return unsafe { self.run_here() };
         }
         // Along the longer side, in pieces that whole register tiles fill.
@@ -72,7 +75,7 @@ impl HalfGemm {
             };
             let finish = all.finish.map(|f| f.at(at.0, at.1));
             let (a, b, c) = (all.a.at(at.0, 0), all.b.at(0, at.1), all.c.at(at.0, at.1));
-            // SAFETY: the caller's promise; the threads' parts of C are disjoint.
+            // SAFETY: the *HalfGemm invariant*; the threads' parts of C are disjoint.
             unsafe { HalfGemm { size, a, b, c, finish }.run_here() };
         });
     }
@@ -89,9 +92,9 @@ impl HalfGemm {
             ..all
         };
         let shared = Shared::new(self);
-        // SAFETY: the caller's promise; the results are disjoint.
+        // SAFETY: the *HalfGemm invariant* of each product; the results are disjoint.
         let whole = |item| unsafe { moved(shared.get(), item).run() };
-        // SAFETY: as above.
+        // SAFETY: the *HalfGemm invariant* of each product; the results are disjoint.
         let here = |item| unsafe { moved(shared.get(), item).run_here() };
         each_of(self.size, offsets, whole, here);
     }
@@ -104,7 +107,7 @@ impl HalfGemm {
         let (m, n, _) = self.size;
         debug_assert_eq!(self.c.column, 1);
         if let Some(kernels) = pairs::kernels().filter(|_| m > 0 && n > 0) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the *HalfGemm invariant*; C is not empty.
             unsafe { self.multiply(kernels) }
         }
     }
@@ -145,13 +148,13 @@ impl HalfGemm {
                             out: right.as_mut_ptr(),
                             distance,
                         };
-                        // SAFETY: the caller's promise; the scratch has room for all panels.
+                        // SAFETY: the *HalfGemm invariant*; the scratch has room for all panels.
                         unsafe { pairs::pack(panels) };
                         let end = m.min(i1 + tall);
                         for i0 in (i1..end).step_by(height) {
                             let rows = height.min(end - i0);
                             if !in_place {
-                                // SAFETY: the caller's promise; there is room for `height` rows.
+                                // SAFETY: the *HalfGemm invariant*; there is room for `height` rows.
                                 unsafe { self.pack_left(tile, (i0, rows), (p0, deep), left) };
                             }
                             for j in (0..columns).step_by(tile.columns) {
@@ -231,7 +234,7 @@ impl HalfGemm {
                 out: left[t * len..][..len].as_mut_ptr(),
                 distance: 0,
             };
-            // SAFETY: the caller's promise.
+            // SAFETY: the *HalfGemm invariant* for A; `out` is a slice of the panel's length.
             unsafe { pairs::pack(panel) };
             i += count;
         }

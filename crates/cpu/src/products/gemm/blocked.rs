@@ -51,7 +51,7 @@ pub unsafe fn multiply<T: Tiled>(product: &Gemm<T>, start: *const T) {
     let packs_a = !lies || n > REUSED_A || alpha != T::of(1.0);
     let packs_b = b.column != 1
         || (m > REUSED_B && !(roomy(b.row) && is_near::<T>(k, b.row) && is_read_well(b, m)));
-    // SAFETY: the caller's promise; in place every tile's columns are all there.
+    // SAFETY: the *Gemm invariant*; in place every tile's columns are all there.
     unsafe {
         if !packs_a && !packs_b && n.is_multiple_of(tile.columns) && k <= DEPTH {
             in_place(product, tile, start);
@@ -131,7 +131,7 @@ unsafe fn in_blocks<T: Tiled>(
                     distance,
                 };
                 if panels.count > 0 {
-                    // SAFETY: the caller's promise; the scratch has room for all panels.
+                    // SAFETY: the *Gemm invariant* for B; the scratch has room for all panels.
                     unsafe { packer(panels) };
                 }
                 let next = if p0 + deep < k { (p0 + deep, j0) } else { (0, j0 + columns) };
@@ -158,7 +158,8 @@ unsafe fn in_blocks<T: Tiled>(
                                 out: panel.as_mut_ptr(),
                                 distance: 0,
                             };
-                            // SAFETY: as above.
+                            // SAFETY: the *Gemm invariant* for A; `panel` has room for `deep`
+                            // columns.
                             unsafe { packer(packing) };
                             if alpha != T::of(1.0) {
                                 panel.iter_mut().for_each(|v| *v = alpha * *v);
@@ -204,7 +205,7 @@ unsafe fn in_blocks<T: Tiled>(
                             ..Product::default()
                         };
                         if !ahead {
-                            // SAFETY: the caller's promise; both operands have `deep` steps.
+                            // SAFETY: the *Gemm invariant*; both operands have `deep` steps.
                             unsafe { (tile.run)(product) };
                             continue;
                         }
@@ -271,7 +272,7 @@ unsafe fn in_place<T: Tiled>(product: &Gemm<T>, tile: Tile<T>, start: *const T) 
         distances.as_ptr().cast()
     };
     for j in (0..n).step_by(tile.columns) {
-        // SAFETY: the caller's promise; `rows` is null or has k distances.
+        // SAFETY: the *Gemm invariant*; `rows` is null or has k distances.
         unsafe {
             (tile.run)(Product {
                 k,

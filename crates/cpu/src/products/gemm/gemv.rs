@@ -42,16 +42,15 @@ impl<T: Tiled> Kernel for Sums<T> {
         let mut first = 0;
         while first < n {
             let count = if m == 1 { LINE } else { BLOCK }.min(n - first);
-            // SAFETY: parts of rows of the operands, which the caller of `sums` vouches for; nobody else
-            // uses those of C.
+            // SAFETY: part of a row of B, by the *Gemm invariant*.
             let row = |p: usize| unsafe { from_raw_parts(b.at(p, first).ptr, count) };
-            // SAFETY: an element of A.
+            // SAFETY: an element of A, by the *Gemm invariant*.
             let factor = |i: usize, p: usize| alpha * unsafe { *a.at(i, p).ptr };
             let mut p = 0;
             while p + 4 <= k {
                 let (b0, b1, b2, b3) = (row(p), row(p + 1), row(p + 2), row(p + 3));
                 for i in 0..m {
-                    // SAFETY: as above.
+                    // SAFETY: part of a row of C, by the *Gemm invariant*, which nobody else uses.
                     let c = unsafe { from_raw_parts_mut(c.at(i, first).ptr, count) };
                     let (x0, x1) = (factor(i, p), factor(i, p + 1));
                     let (x2, x3) = (factor(i, p + 2), factor(i, p + 3));
@@ -65,7 +64,7 @@ impl<T: Tiled> Kernel for Sums<T> {
             while p < k {
                 let b = row(p);
                 for i in 0..m {
-                    // SAFETY: as above.
+                    // SAFETY: part of a row of C, by the *Gemm invariant*, which nobody else uses.
                     let c = unsafe { from_raw_parts_mut(c.at(i, first).ptr, count) };
                     let x = factor(i, p);
                     for j in 0..count {
@@ -85,7 +84,7 @@ impl<T: Tiled> Kernel for Sums<T> {
 /// As [`Gemm::run`].
 pub unsafe fn dots<T: Tiled>(product: Gemm<T>) {
     let (m, _, k) = product.size;
-    // SAFETY: an element of A.
+    // SAFETY: an element of A, by the *Gemm invariant*.
     let row = |i: usize| (0..k).map(move |p| unsafe { *product.a.at(i, p).ptr });
     let rows: Vec<T> = (0..m).flat_map(row).collect();
     vectorize(Dots { rows: &rows, product });
@@ -149,7 +148,7 @@ unsafe fn dot<V: Vector, const N: usize>(
     x: *const V::Number,
     b: [*const V::Number; N],
 ) -> [V::Number; N] {
-    // SAFETY: the caller's promise.
+    // SAFETY: this function's contract: all vectors have `k` numbers. `Vector`'s *Instructions*.
     unsafe {
         let mut sums = [[V::splat(V::Number::ZERO); 2]; N];
         let mut p = 0;

@@ -37,6 +37,9 @@ at!(*const T, *mut T);
 
 /// `C = beta C + alpha A B` for matrices whose strides are not negative. With `beta` 0 what C holds is not
 /// read (it may be NaN). `T` is f32 or f64.
+///
+/// *Gemm invariant*, kept by whoever runs one: A and B are readable and C is writable wherever their strides lead, C does
+/// not overlap them nor itself, and nobody else uses C.
 #[derive(Clone, Copy)]
 pub struct Gemm<T> {
     /// m, n and k.

@@ -29,11 +29,10 @@ impl<T: Tiled> Gemm<T> {
     /// The product.
     ///
     /// # Safety
-    /// A and B are readable and C is writable wherever their strides lead, C does not overlap them nor
-    /// itself, and nobody else uses C.
+    /// The *Gemm invariant*.
     #[inline]
     pub unsafe fn run(self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the *Gemm invariant*, which turning C and both operands keeps.
         unsafe { self.with_oriented(|all| all.run_on(all.way(), std::ptr::null())) }
     }
 
@@ -46,7 +45,7 @@ impl<T: Tiled> Gemm<T> {
         let way = self.way();
         let can = !self.turns() && matches!(way, Way::Transposed) && self.size.2 > 0;
         if can {
-            // SAFETY: the caller's promise.
+            // SAFETY: the *Gemm invariant*; `row` is readable, and no turning is needed.
             unsafe { Gemm { beta: T::ZERO, ..self }.run_on(way, row) }
         }
         can
@@ -58,7 +57,7 @@ impl<T: Tiled> Gemm<T> {
         let (m, n, k) = self.size;
         let flops = 2 * m * n * k;
         if flops < 2 * WORTH_A_THREAD || get_num_threads() == 1 {
-            // SAFETY: the caller's promise.
+            // SAFETY: the *Gemm invariant*; `row` is as for this function.
             return unsafe { self.run_here(way, row) };
         }
         let all = *self;
@@ -76,7 +75,7 @@ impl<T: Tiled> Gemm<T> {
             } else {
                 Gemm { size: (to - from, n, k), a: all.a.at(from, 0), c: all.c.at(from, 0), ..all }
             };
-            // SAFETY: the caller's promise; the threads' parts of C are disjoint.
+            // SAFETY: the *Gemm invariant*; the threads' parts of C are disjoint.
             unsafe { part.run_here(way, row) };
         });
     }
@@ -87,11 +86,11 @@ impl<T: Tiled> Gemm<T> {
     /// As [`Gemm::run`], for every product; the results are disjoint.
     pub unsafe fn run_batched(self, offsets: &[[isize; 3]]) {
         let shared = Shared::new(self);
-        // SAFETY: the caller's promise; the results are disjoint.
+        // SAFETY: the *Gemm invariant* of each product; the results are disjoint.
         let whole = |item| unsafe { shared.get().moved(item).run() };
         let here = |item| {
             let one = shared.get().moved(item);
-            // SAFETY: as above.
+            // SAFETY: the *Gemm invariant* of each product; the results are disjoint.
             unsafe { one.with_oriented(|one| one.run_here(one.way(), std::ptr::null())) }
         };
         each_of(self.size, offsets, whole, here);
@@ -144,7 +143,7 @@ impl<T: Tiled> Gemm<T> {
         if m == 0 || n == 0 {
             return;
         }
-        // SAFETY: the caller's promise. All but the first sums of blocks, which overwrite C where it is not
+        // SAFETY: the *Gemm invariant*. All but the first sums of blocks, which overwrite C where it is not
         // wanted, are added to it.
         unsafe {
             if k == 0 || self.beta != T::ZERO || matches!(way, Way::Sums | Way::Dots) {
@@ -187,7 +186,7 @@ impl<T: Tiled> Gemm<T> {
                 for part in (Gemm { size: (m, count, k), b, c: sum, ..*self }).parts(gemv::LONGEST)
                 {
                     sums.fill(T::ZERO);
-                    // SAFETY: the caller's promise of A and B; the scratch is for these sums only.
+                    // SAFETY: the *Gemm invariant* for A and B; the scratch is for these sums only.
                     unsafe { gemv::sums(part) };
                     for (i, row) in sums.chunks_exact(width).enumerate() {
                         for (l, &more) in row[..count].iter().enumerate() {

@@ -12,7 +12,7 @@ pub fn pair(even: bf16, odd: bf16) -> f32 {
 /// N numbers can be read from both lines, and N pairs written.
 #[inline(always)]
 pub unsafe fn interleave<const N: usize>(even: *const bf16, odd: *const bf16, to: *mut f32) {
-    // SAFETY: the caller's promise.
+    // SAFETY: this function's contract: `N` numbers in both lines, and room for `N` pairs.
     unsafe {
         let even = even.cast::<[u16; N]>().read_unaligned();
         let odd = odd.cast::<[u16; N]>().read_unaligned();

@@ -22,8 +22,10 @@ pub struct Kernels {
     pub scatter: unsafe fn(Scatter),
 }
 
-/// A panel of points, as wide as the tile, that is gathered from runs of pairs: lanes between them are 0. The
-/// runs displaced by each of `rows` are readable, and `out` takes as many rows.
+/// A panel of points, as wide as the tile, that is gathered from runs of pairs: lanes between them are 0.
+///
+/// *Gather invariant*, kept by whoever has one gathered: the runs displaced by each of `rows` are readable, and `out` takes
+/// as many rows, which nobody else uses.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "no such instruction there"))]
 pub struct Gather<'a> {
     /// Where runs and displacements are counted from.
@@ -37,7 +39,10 @@ pub struct Gather<'a> {
 }
 
 /// Rows of sums, as wide as the tile, that are rounded and scattered to runs of points: `source` says where one
-/// begins in the output. All runs displaced by whole rows are writable, and nobody else uses them.
+/// begins in the output.
+///
+/// *Scatter invariant*, kept by whoever has one scattered: the sums and `bias`, unless null, are readable; all runs
+/// displaced by whole rows are writable, and nobody else uses them.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "no such instruction there"))]
 pub struct Scatter<'a> {
     /// The sums.
@@ -73,8 +78,10 @@ impl Finish {
     }
 }
 
-/// Rows of sums, as wide as the tile at most, to be rounded to bf16. Sums and start are readable and the places
-/// writable, and nobody else uses these.
+/// Rows of sums, as wide as the tile at most, to be rounded to bf16.
+///
+/// *Round invariant*, kept by whoever has some rounded: whole registers of sums, and the start's numbers, are readable; the
+/// places are writable, and nobody else uses these.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "no such instruction there"))]
 pub struct Round {
     /// Sums of row i are at `from + i * distance`.

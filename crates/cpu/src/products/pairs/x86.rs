@@ -19,28 +19,28 @@ impl Vector for Pairs {
     const LANES: usize = 16;
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Self {
-        // SAFETY: the caller's promise, as in the functions below.
+        // SAFETY: `Vector`'s *Reach* and *Instructions*.
         Pairs(unsafe { _mm512_loadu_ps(from) })
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
-        // SAFETY: as above.
+        // SAFETY: `Vector`'s *Reach* and *Instructions*.
         unsafe { _mm512_storeu_ps(to, self.0) }
     }
     #[inline(always)]
     unsafe fn splat(x: f32) -> Self {
-        // SAFETY: as above.
+        // SAFETY: `Vector`'s *Instructions*; registers only.
         Pairs(unsafe { _mm512_set1_ps(x) })
     }
     #[inline(always)]
     unsafe fn add(self, other: Self) -> Self {
-        // SAFETY: as above.
+        // SAFETY: `Vector`'s *Instructions*; registers only.
         Pairs(unsafe { _mm512_add_ps(self.0, other.0) })
     }
     /// Of pairs, to sums.
     #[inline(always)]
     unsafe fn fma(self, b: Self, c: Self) -> Self {
-        // SAFETY: as above; the same bits as the type that the instruction wants.
+        // SAFETY: `Vector`'s *Instructions*; the same bits as the type that the instruction wants.
         unsafe {
             let (a, b) = (
                 std::mem::transmute::<__m512, __m512bh>(self.0),
@@ -65,7 +65,8 @@ pub fn kernels() -> Kernels {
 #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx512bf16,avx2,fma")]
 unsafe fn multiply(p: Product<f32>) {
     debug_assert!(p.rows.is_null() && p.columns.is_null());
-    // SAFETY: the caller's promise.
+    // SAFETY: the *Product invariant*, with neither table; AVX512-BF16 gives `Vector`'s
+    // *Instructions*.
     unsafe {
         match (p.a_row == 1, p.n <= Pairs::LANES) {
             (true, false) => all_rows::<Pairs, SIDE, ROWS, false, false, true, false>(&p),
@@ -83,7 +84,7 @@ unsafe fn round(r: Round) {
     let (rows, columns) = r.size;
     let mask = ((1u64 << columns) - 1) as __mmask32;
     for i in 0..rows {
-        // SAFETY: the caller's promise; what a mask leaves out is not touched.
+        // SAFETY: the *Round invariant*; what a mask leaves out is not touched.
         unsafe {
             let from = r.from.add(i * r.distance);
             let mut sums = [_mm512_loadu_ps(from), _mm512_loadu_ps(from.add(Pairs::LANES))];
@@ -107,7 +108,8 @@ unsafe fn round(r: Round) {
 /// As [`round`].
 #[inline(always)]
 unsafe fn finished(sums: __m512, finish: Finish, mask: __mmask32) -> __m512 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the *Round invariant*: what is added is there for the sums of the mask, and no others
+    // are read.
     unsafe {
         let sums = _mm512_mul_ps(sums, _mm512_set1_ps(finish.alpha));
         let Some(start) = finish.start else { return sums };
@@ -133,7 +135,7 @@ unsafe fn finished(sums: __m512, finish: Finish, mask: __mmask32) -> __m512 {
 /// The processor has AVX512-BF16.
 #[inline(always)]
 unsafe fn rounded([low, high]: [__m512; SIDE]) -> __m512i {
-    // SAFETY: the caller's promise; the same bits.
+    // SAFETY: AVX512-BF16 is there by this function's contract; the same bits.
     unsafe { std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(high, low)) }
 }
 
@@ -155,7 +157,8 @@ unsafe fn gather(g: Gather) {
                 ));
             }
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the *Gather invariant*: `out` takes the rows, of which this register's lanes
+        // begin at `lanes.start`.
         unsafe {
             let out = g.out.add(lanes.start);
             match pieces.len() {
@@ -182,7 +185,7 @@ unsafe fn gather_register<const N: usize>(
     all.copy_from_slice(pieces);
     let mut to = out;
     for &row in g.rows {
-        // SAFETY: the caller's promise; what a mask leaves out is not touched.
+        // SAFETY: the *Gather invariant*; what a mask leaves out is not touched.
         unsafe {
             let from = g.source.wrapping_add(row);
             let mut lanes = _mm512_maskz_loadu_ps(all[0].0, from.wrapping_offset(all[0].1));
@@ -203,7 +206,7 @@ unsafe fn gather_register<const N: usize>(
 unsafe fn gather_any(g: &Gather, pieces: &[(__mmask16, isize)], out: *mut f32) {
     let mut to = out;
     for &row in g.rows {
-        // SAFETY: as above.
+        // SAFETY: the *Gather invariant*; what a mask leaves out is not touched.
         unsafe {
             let from = g.source.wrapping_add(row);
             let mut lanes = _mm512_setzero_ps();
@@ -235,7 +238,7 @@ unsafe fn scatter(s: Scatter) {
     // Indexed, since iterators of other types are not inlined into the function of these instructions.
     let (pieces, points) = (pieces.as_slice(), points.as_slice());
     for i in 0..s.rows {
-        // SAFETY: the caller's promise; what a mask leaves out is not touched.
+        // SAFETY: the *Scatter invariant*; what a mask leaves out is not touched.
         unsafe {
             let from = s.from.add(i * SIDE * Pairs::LANES);
             let start = if s.bias.is_null() { 0.0 } else { (*s.bias.add(i)).widen() };
