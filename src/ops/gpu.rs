@@ -152,7 +152,8 @@ impl Gpu {
     #[track_caller]
     pub unsafe fn launch(self, kernel: &Kernel, shape: Shape, args: &mut [Arg<'_>]) {
         let done = kernel.on(self.index).and_then(|function| {
-            // SAFETY: the caller's promise.
+            // SAFETY: this function's contract: the kernel's parameters, with addresses of this
+            // GPU.
             unsafe { launch::launch(function, shape, self.stream(), args) }
         });
         if let Err(error) = done {

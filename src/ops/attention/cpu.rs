@@ -65,7 +65,7 @@ pub(super) fn backward(
     dispatch!(compute dtype.compute(), "scaled_dot_product_attention", T => {
         // SAFETY: contiguous tensors of this type, the gradients new.
         let (y, logsum, dy) = unsafe { (y.as_slice::<T>(), logsum.as_slice::<T>(), dy.as_slice::<T>()) };
-        // SAFETY: as above.
+        // SAFETY: contiguous new tensors of this type.
         let parts = grads.each_ref().map(|g| Parts::new(unsafe { g.as_mut_slice::<T>() }));
         parallel_items(plan.count(), 1_000_000 / flops.max(1) + 1, |b| {
             let mask = mask.as_ref().map(|m| m.rows::<T>(b, a.queries, a.keys));

@@ -92,7 +92,7 @@ pub(crate) fn forward(shape: &Shape, x: &Tensor, weight: &Tensor, bias: Option<&
     dispatch!(compute x.dtype(), "conv2d", T => {
         // SAFETY: `widen` gives contiguous tensors of this type; `out` is new.
         let (x, w, out) = unsafe { (x.as_slice::<T>(), w.as_slice::<T>(), out.as_mut_slice::<T>()) };
-        // SAFETY: as above.
+        // SAFETY: a contiguous tensor of this type, which nobody writes.
         let bias = bias.as_ref().map(|b| unsafe { b.as_slice::<T>() });
         forward_kernel(shape, x, w, bias, |target| target, out);
     });

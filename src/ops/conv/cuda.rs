@@ -71,9 +71,9 @@ struct FilterSums {
 
 // SAFETY: the same fields in the same order on the other side, without references.
 unsafe impl Argument for Field {}
-// SAFETY: as above.
+// SAFETY: the same fields in the same order on the other side, without references.
 unsafe impl Argument for Correlation {}
-// SAFETY: as above.
+// SAFETY: the same fields in the same order on the other side, without references.
 unsafe impl Argument for FilterSums {}
 
 /// The entry points for a dtype. Of tiles there are y's or dx's kernel, and dw's.

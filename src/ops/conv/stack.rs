@@ -182,7 +182,7 @@ impl Stack<'_> {
                     correlation.work((copy, &sees), filters, bias, target)
                 })
                 .collect();
-            // SAFETY: the caller's promise.
+            // SAFETY: the parts' targets are disjoint, by this function's contract.
             unsafe { run_together(&works, out) };
         });
     }

@@ -326,7 +326,7 @@ impl Products for Volume {
             dispatch!(compute x.dtype(), "conv3d", T => {
                 // SAFETY: `widen` gives contiguous tensors of this type; `out` is new.
                 let (x, w, y) = unsafe { (x.as_slice::<T>(), w.as_slice::<T>(), out.as_mut_slice::<T>()) };
-                // SAFETY: as above.
+                // SAFETY: a contiguous tensor of this type, which nobody writes.
                 let bias = bias.as_ref().map(|b| unsafe { b.as_slice::<T>() });
                 self.output_kernel(x, w, bias, y);
             });

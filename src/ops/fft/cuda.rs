@@ -308,7 +308,7 @@ fn convolved(gpu: Gpu, x: &Tensor, backward: bool, scale: f64) -> Tensor {
     let product = complex::product_of(&spectrum, &filter);
     let product = transform(gpu, &product, 1, Direction::Backward, 1.0);
     let (from, to) = (product.device_ptr(), out.device_ptr());
-    // SAFETY: as above.
+    // SAFETY: the kernel's parameters; dense tensors of these sizes, of which the result is new.
     unsafe {
         let args = cuda_args!(from, to, count, short, long, swap, scale);
         gpu.launch(kernel(dtype, "unchirped"), plane(n, lines), args);
@@ -405,7 +405,7 @@ pub(super) fn transform_half(gpu: Gpu, lines: &Tensor, n: usize, scale: f64) -> 
     let pairs = Tensor::empty([count, half], (dtype, gpu.device()));
     let (from, to, lines, size) =
         (lines.device_ptr(), pairs.device_ptr(), count as i64, half as i64);
-    // SAFETY: as above.
+    // SAFETY: the kernel's parameters; dense tensors of these sizes, of which the pairs are new.
     unsafe {
         let args = cuda_args!(from, to, lines, size);
         gpu.launch(kernel(dtype, "wholes"), plane(half, count), args);

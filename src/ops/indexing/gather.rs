@@ -166,7 +166,7 @@ impl<T: Copy> Kernel for PickRows<'_, T> {
                 // SAFETY: the row's, as above.
                 all &= unsafe { pick(from, n, indices, to.add(line * LINE)) };
             }
-            // SAFETY: as above.
+            // SAFETY: the row's numbers, indices and results, behind those of the lines.
             all &= unsafe { pick(from, n, rest, to.add(lines.len() * LINE)) };
         });
         all

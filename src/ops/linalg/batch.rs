@@ -70,7 +70,7 @@ pub(crate) fn each(inputs: &[&Tensor], shapes: &[&[usize]], f: PerMatrix) -> Bat
                     .map(|(x, n)| unsafe { x.slice(i * n..(i + 1) * n) })
                     .collect();
                 let value = f(&matrices, &mut results) as i32;
-                // SAFETY: as above.
+                // SAFETY: each matrix is one thread's, and so is what is said of it.
                 unsafe { infos.put(i, value) };
             }
         });

@@ -169,7 +169,8 @@ pub(super) unsafe fn run_alike(
 ) {
     if output.device().is_cuda() {
         let compute = compute_of(output.dtype());
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's contract: the output is like the inputs, and overlaps one only
+        // when it is the same view.
         return unsafe { on_cuda(kernel, Kind::Arith, compute, &[output], inputs, params) };
     }
     let mut pointers: SmallVec<[*mut u8; 4]> = SmallVec::new();
@@ -408,7 +409,7 @@ pub(super) unsafe fn run(
     params: &[Scalar],
 ) {
     if device_of(inputs).is_cuda() || outputs[0].device().is_cuda() {
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's contract, which is that of all devices.
         return unsafe { on_cuda(kernel, kind, compute, outputs, inputs, params) };
     }
     let mut buffers: SmallVec<[Buffer<'_>; 6]> = SmallVec::new();

@@ -43,7 +43,7 @@ fn buffer(t: &Tensor) -> Buffer<'_> {
 unsafe fn assign(to: &Tensor, from: &Tensor) {
     let _span = profiler::op("copy");
     if to.dtype() != from.dtype() && (to.dtype().is_complex() || from.dtype().is_complex()) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the contract is the same.
         return unsafe { assign_parts(to, from) };
     }
     if to.device() != from.device() {
@@ -51,7 +51,7 @@ unsafe fn assign(to: &Tensor, from: &Tensor) {
     }
     // Kernels know no element of sixteen bytes.
     if to.device().is_cuda() && to.dtype() == Dtype::C128 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the contract is the same.
         return unsafe { assign_parts(to, from) };
     }
     // SAFETY: tensors' layouts lie inside their storages; the rest is the caller's promise.
@@ -98,7 +98,8 @@ fn assign_across(to: &Tensor, from: &Tensor) {
 /// As [`assign`].
 #[track_caller]
 unsafe fn on_cuda(index: usize, to: &Tensor, from: &Buffer<'_>, compute: Compute) {
-    // SAFETY: the caller's promise.
+    // SAFETY: tensors' layouts lie inside their storages, and so does `from`; `assign`'s contract
+    // for the rest.
     let done = cuda::Stream::current(index).and_then(|stream| unsafe {
         let operands = [buffer(to), *from];
         cuda::pointwise::execute(IDENTITY.text(), compute, &[], to.shape(), 1, &operands, stream)
@@ -124,7 +125,8 @@ pub(crate) unsafe fn assign_strided(to: &Tensor, from: *mut u8, strides: &[isize
     }
     let format = format_of(to.dtype());
     let from = Buffer::Memory { ptr: from, format, shape: to.shape(), strides };
-    // SAFETY: the caller's promise.
+    // SAFETY: this function's contract: `from` and the strides give elements of `to`'s type, which
+    // overlap nothing of it.
     unsafe { on_cuda(index, to, &from, compute_of(to.dtype())) };
 }
 
@@ -170,7 +172,7 @@ unsafe fn set(to: &Tensor, value: Scalar, together: usize) {
         let to = to.detach();
         // SAFETY: the caller's promise holds for the parts as well.
         unsafe { set(&to.real(), value, 0) };
-        // SAFETY: as above.
+        // SAFETY: the imaginary parts name no element twice either.
         return unsafe { set(&to.imag(), Scalar::I(0), 0) };
     }
     let compute = match (compute_of(to.dtype()), value) {
@@ -179,12 +181,13 @@ unsafe fn set(to: &Tensor, value: Scalar, together: usize) {
         (compute, _) => compute,
     };
     if let Device::Cuda(index) = to.device() {
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's contract; a constant overlaps nothing.
         return unsafe { on_cuda(index, to, &Buffer::Constant(constant(value)), compute) };
     }
     let operands: SmallVec<[Buffer<'_>; 2]> =
         smallvec![buffer(to), Buffer::Constant(constant(value))];
-    // SAFETY: the caller's promise.
+    // SAFETY: this function's contract; the layout lies inside the storage, and a constant overlaps
+    // nothing.
     unsafe { execute(&IDENTITY, compute, &[], to.shape(), 1, &operands) };
 }
 

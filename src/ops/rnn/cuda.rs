@@ -62,7 +62,7 @@ struct BackwardStep {
     n: i64,
 }
 
-// SAFETY: as above.
+// SAFETY: the same fields in the same order on the other side, without references.
 unsafe impl Argument for BackwardStep {}
 
 fn kernel(cell: Cell, dtype: Dtype, backward: bool) -> &'static Kernel {

@@ -142,9 +142,9 @@ impl Plan {
             // SAFETY: contiguous tensors of this type; those that are written are new.
             let (weights, packed) = unsafe { (weight_hh.as_slice::<T>(), packed.as_mut_slice::<T>()) };
             let weights = Panels::columns(self.cell.gates(), n, n, weights, packed);
-            // SAFETY: as above.
+            // SAFETY: contiguous tensors of this type, which nobody writes.
             let (bias, first) = unsafe { (bias.as_slice::<T>(), slices::<T>(states)) };
-            // SAFETY: as above.
+            // SAFETY: contiguous new tensors of this type.
             let kept = unsafe {
                 Kept { gates: gates.as_mut_slice(), inner: inner.as_mut_slice(), out: out.as_mut_slice() }
             };
@@ -212,7 +212,7 @@ impl Plan {
             // SAFETY: contiguous tensors of this type; those that are written are new.
             let (weights, packed) = unsafe { (weight_hh.as_slice::<T>(), packed.as_mut_slice::<T>()) };
             let weights = Panels::rows(width, n, weights, packed);
-            // SAFETY: as above.
+            // SAFETY: contiguous tensors of this type, which nobody writes.
             let known = unsafe {
                 Known {
                     gates: if gated { kept[0].as_slice() } else { &[] },
@@ -223,10 +223,10 @@ impl Plan {
                 }
             };
             recurrence.states_before(known.first[0], known.out, {
-                // SAFETY: as above.
+                // SAFETY: a contiguous new tensor of this type.
                 unsafe { before.as_mut_slice::<T>() }
             });
-            // SAFETY: as above.
+            // SAFETY: contiguous new tensors of this type.
             let to = unsafe {
                 recurrent::Gradients {
                     by_input: by_input.as_mut_slice(),
@@ -311,6 +311,6 @@ impl Plan {
 /// # Safety
 /// They are contiguous tensors of this type that nobody writes.
 unsafe fn slices<T: crate::tensor::Element>(states: &[Tensor]) -> [&[T]; 2] {
-    // SAFETY: the caller's promise.
+    // SAFETY: this function's contract: contiguous tensors of this type that nobody writes.
     unsafe { [states[0].as_slice(), states.get(1).map_or(&[], |c| c.as_slice())] }
 }

@@ -127,6 +127,6 @@ pub(super) fn backward(
         ..task(sizes, x, grid, options)
     };
     let kernel = kernel(&BACKWARD, x, options.mode);
-    // SAFETY: as above.
+    // SAFETY: dense tensors of these sizes; places are inside of a channel.
     unsafe { gpu.launch(kernel, shape(gpu, sizes, dgrid.is_none()), crate::cuda_args!(task)) };
 }

@@ -66,7 +66,7 @@ impl Counted {
         // SAFETY: the mask and a number for each chunk and one more.
         unsafe { gpu.launch(&COUNT, all.blocks(), cuda_args!(all.argument())) };
         let (starts, chunks) = (all.starts.device_ptr(), chunks as i64);
-        // SAFETY: as above.
+        // SAFETY: the kernel's parameters: a number for each chunk and one more.
         unsafe { gpu.launch(&START, Shape::row(1, THREADS), cuda_args!(starts, chunks)) };
         all
     }

@@ -46,7 +46,7 @@ struct Ranges {
     refusal: Refusal,
 }
 
-// SAFETY: as above.
+// SAFETY: the same fields in the same order on the other side, without references.
 unsafe impl Argument for Ranges {}
 
 /// For each of `values`, in rows of `per_row`, its place in its row of the last dimension of `sorted`, or in the

@@ -96,7 +96,8 @@ fn triangular_part(gpu: Gpu, t: &Tensor, x: &Tensor, options: TriangularOptions)
         let (columns, groups, count, n) = (columns as i64, groups as i64, count as i64, n as i32);
         let (upper, unit) = (i32::from(options.upper), i32::from(options.unitriangular));
         let args = cuda_args!(triangles, all, columns, groups, count, n, upper, unit);
-        // SAFETY: as above.
+        // SAFETY: the kernel's parameters: stacks of `count` triangles and right sides of these
+        // sizes.
         return unsafe { launch(gpu, (&FACTORS, "solve_block"), x, shape, args) };
     }
     let half = middle(n, SIDE);
@@ -215,7 +216,7 @@ fn swap_rows(gpu: Gpu, x: &Tensor, pivots: &Tensor, first: usize, backwards: boo
         first,
         backwards
     );
-    // SAFETY: as above.
+    // SAFETY: the kernel's parameters: a stack of `count` matrices and the pivots of each.
     unsafe { launch(gpu, (&FACTORS, "swap_rows"), x, shape, args) };
 }
 

@@ -48,7 +48,8 @@ fn orthogonalise(gpu: Gpu, g: &Tensor) -> (Tensor, Tensor) {
         let flag = rotated.device_ptr();
         for round in 0..2 * pairs as i32 - 1 {
             let args = cuda_args!(at, to, flag, items, size, round, tolerance);
-            // SAFETY: as above.
+            // SAFETY: the kernel's parameters: stacks of `count` square matrices, and a flag of
+            // this GPU.
             unsafe { launch(gpu, (&JACOBI, "jacobi_round"), g, shape, args) };
         }
         // The callers wait for their outcome anyway.

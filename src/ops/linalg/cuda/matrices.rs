@@ -40,7 +40,7 @@ pub(super) unsafe fn launch(
     args: &mut [Arg<'_>],
 ) {
     let kernel = family.kernel(format_of(x.dtype()), "any", entry);
-    // SAFETY: the caller's promise.
+    // SAFETY: the contract of `Gpu::launch`, which this function has too.
     unsafe { gpu.launch(kernel, shape, args) };
 }
 

@@ -59,7 +59,7 @@ struct Average {
     reserved: i32,
 }
 
-// SAFETY: as above.
+// SAFETY: the same fields in the same order on the other side, without references.
 unsafe impl Argument for Average {}
 
 /// `Nll` on the other side.
@@ -77,7 +77,7 @@ struct Nll {
     refusal: Refusal,
 }
 
-// SAFETY: as above.
+// SAFETY: the same fields in the same order on the other side, without references.
 unsafe impl Argument for Nll {}
 
 fn wide(batch: &Batch, shape: &[usize]) -> Tensor {

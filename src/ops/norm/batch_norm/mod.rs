@@ -169,7 +169,7 @@ fn on_cpu(
     dispatch!(compute wide.dtype(), "batch_norm", T => {
         // SAFETY: contiguous tensors of this type; the outputs are new.
         let (x, y, stats) = unsafe { (wide.as_slice::<T>(), y.as_mut_slice::<T>(), stats.as_mut_slice::<T>()) };
-        // SAFETY: as above.
+        // SAFETY: contiguous tensors of this type, which nobody writes.
         let [mean, var, w, b] = [&mean, &var, &w, &b].map(|p| p.as_ref().map(|p| unsafe { p.as_slice::<T>() }));
         let known = mean.zip(var).filter(|_| !training);
         forward(sizes, x, known, w, b, eps, y, stats);
@@ -222,7 +222,7 @@ fn forward<T: Float>(
             let shift = b.map_or(T::ZERO, |b| b[c]);
             for n in 0..sizes.batch {
                 let plane = sizes.plane(n, c);
-                // SAFETY: as above.
+                // SAFETY: each channel is one thread's.
                 let y = unsafe { y.slice(plane.clone()) };
                 cpu::rescale(&x[plane], T::of(mean), scale, shift, y);
             }
@@ -259,9 +259,9 @@ fn fused(ctx: &BackwardCtx, dy: &Tensor, saved: &Saved) -> [Tensor; 3] {
     dispatch!(compute x.dtype(), "batch_norm", T => {
         // SAFETY: contiguous tensors of this type; the outputs are new.
         let (dy, x, stats) = unsafe { (dy.as_slice::<T>(), x.as_slice::<T>(), stats.as_slice::<T>()) };
-        // SAFETY: as above.
+        // SAFETY: a contiguous tensor of this type, which nobody writes.
         let w = w.as_ref().map(|w| unsafe { w.as_slice::<T>() });
-        // SAFETY: as above.
+        // SAFETY: contiguous new tensors of this type.
         let (dx, sums) = unsafe { (dx.as_mut_slice::<T>(), parameters.as_mut_slice::<T>()) };
         let (dx, sums) = (Parts::new(dx), Parts::new(sums));
         let (channels, n) = (sizes.channels, sizes.count() as f64);

@@ -222,7 +222,7 @@ fn on_cpu(
     dispatch!(compute wide.dtype(), op, T => {
         // SAFETY: `widen` gives contiguous tensors of this type; the outputs are new.
         let (x, y, stats) = unsafe { (wide.as_slice::<T>(), y.as_mut_slice::<T>(), stats.as_mut_slice::<T>()) };
-        // SAFETY: as above.
+        // SAFETY: contiguous tensors of this type, which nobody writes.
         let [w, b] = [&w, &b].map(|p| p.as_ref().map_or(&[][..], |p| unsafe { p.as_slice::<T>() }));
         let (mean, scale) = stats.split_at_mut(rows);
         let parts = (Parts::new(y), Parts::new(mean), Parts::new(scale));
@@ -300,9 +300,9 @@ fn fused(
     dispatch!(compute x.dtype(), "layer_norm", T => {
         // SAFETY: contiguous tensors of this type; the outputs are new.
         let (dy, x, stats) = unsafe { (dy.as_slice::<T>(), x.as_slice::<T>(), stats.as_slice::<T>()) };
-        // SAFETY: as above.
+        // SAFETY: a contiguous tensor of this type, which nobody writes.
         let w = w.as_ref().map_or(&[][..], |w| unsafe { w.as_slice::<T>() });
-        // SAFETY: as above.
+        // SAFETY: contiguous new tensors of this type.
         let (dx, sums, totals) = unsafe { (dx.as_mut_slice::<T>(), sums.as_mut_slice::<T>(), parameters.as_mut_slice::<T>()) };
         let (dx, sums_of) = (Parts::new(dx), Parts::new(sums));
         let grain = ((16 << 10) / n.max(1) + 1).div_ceil(rows.div_ceil(blocks).max(1));

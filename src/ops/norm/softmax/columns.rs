@@ -257,7 +257,7 @@ impl<T: Widen<Wide: Real>, const LOG: bool, const BACKWARD: bool> Kernel
 /// They are there, and nobody else uses them.
 #[inline(always)]
 unsafe fn columns_mut<'a, T>(at: *mut T, width: usize) -> (&'a mut [T], &'a mut [T]) {
-    // SAFETY: the caller's promise.
+    // SAFETY: this function's contract: `2 * width` numbers are there, which nobody else uses.
     unsafe { std::slice::from_raw_parts_mut(at, 2 * width) }.split_at_mut(width)
 }
 

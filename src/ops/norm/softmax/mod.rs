@@ -64,7 +64,7 @@ impl<T: Float, const LOG: bool, const BACKWARD: bool> Kernel for Rows<'_, T, LOG
         let mut scratch = vec![T::Wide::ZERO; if LOG || BACKWARD || !narrow { 0 } else { n }];
         for i in rows {
             let row = i * n..(i + 1) * n;
-            // SAFETY: as above.
+            // SAFETY: each row is one thread's.
             let out = unsafe { out.slice(row.clone()) };
             if BACKWARD {
                 row_backward::<T, LOG, FMA>(&a[row.clone()], &b[row], out);

@@ -46,7 +46,7 @@ impl Twos<'_> {
     /// The means of a plane; `line` is the scratch memory.
     ///
     /// # Safety
-    /// The processor has the instruction set of `V`.
+    /// `Vector`'s *Instructions*.
     #[inline(always)]
     unsafe fn means<V: Pairs<Number = f32>>(&self, x: &[f32], y: &mut [f32], line: &mut [f32]) {
         let &Twos { width, out, kernel, padding, .. } = self;
@@ -56,7 +56,7 @@ impl Twos<'_> {
             let row = |row: usize| &x[row * width..][..width];
             let sums = &mut line[padding..][..width];
             if kernel == 2 && padding == 0 && end == start + 2 && 2 * out <= width {
-                // SAFETY: the caller's promise.
+                // SAFETY: `Vector`'s *Instructions*, which both functions ask for.
                 unsafe {
                     if self.far {
                         join::<V, false>(row(start), sums);
@@ -70,14 +70,14 @@ impl Twos<'_> {
             if start >= end {
                 sums.fill(0.0);
             } else {
-                // SAFETY: the caller's promise.
+                // SAFETY: `Vector`'s *Instructions*, which `join` asks for.
                 unsafe { join::<V, false>(row(start), sums) };
             }
             for r in start + 1..end {
-                // SAFETY: the caller's promise.
+                // SAFETY: `Vector`'s *Instructions*, which `join` asks for.
                 unsafe { join::<V, true>(row(r), sums) };
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: `Vector`'s *Instructions*, which `means_of_windows` asks for.
             unsafe {
                 match kernel {
                     3 => means_of_windows::<V>(line, 3, shares, y),
@@ -90,7 +90,7 @@ impl Twos<'_> {
     /// The shares of a plane of gradients; `line` is the scratch memory.
     ///
     /// # Safety
-    /// The processor has the instruction set of `V`.
+    /// `Vector`'s *Instructions*.
     #[inline(always)]
     unsafe fn spread<V: Pairs<Number = f32>>(&self, dy: &[f32], dx: &mut [f32], line: &mut [f32]) {
         let (width, out, phase) = (self.width, self.out, self.phase());
@@ -136,10 +136,10 @@ impl Twos<'_> {
                 if row >= fresh {
                     dx[fresh * width..row * width].fill(0.0);
                     fresh = row + 1;
-                    // SAFETY: the caller's promise.
+                    // SAFETY: `Vector`'s *Instructions*, which `join` asks for.
                     unsafe { join::<V, false>(line, &mut dx[row * width..][..width]) };
                 } else {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: `Vector`'s *Instructions*, which `join` asks for.
                     unsafe { join::<V, true>(line, &mut dx[row * width..][..width]) };
                 }
             }
@@ -151,7 +151,7 @@ impl Twos<'_> {
 /// Means of windows of so many columns, of which `sums` has the sums and the padding around them.
 ///
 /// # Safety
-/// The processor has the instruction set of `V`.
+/// `Vector`'s *Instructions*.
 #[inline(always)]
 unsafe fn means_of_windows<V: Pairs<Number = f32>>(
     sums: &[f32],
@@ -187,7 +187,7 @@ unsafe fn means_of_windows<V: Pairs<Number = f32>>(
 /// Means of two by two numbers: windows without padding.
 ///
 /// # Safety
-/// The processor has the instruction set of `V`.
+/// `Vector`'s *Instructions*.
 #[inline(always)]
 unsafe fn two_by_two<V: Pairs<Number = f32>>(
     [upper, lower]: [&[f32]; 2],
@@ -216,7 +216,7 @@ unsafe fn two_by_two<V: Pairs<Number = f32>>(
 /// y = x, or y += x.
 ///
 /// # Safety
-/// The processor has the instruction set of `V`.
+/// `Vector`'s *Instructions*.
 #[inline(always)]
 unsafe fn join<V: Vector<Number = f32>, const ADD: bool>(x: &[f32], y: &mut [f32]) {
     let n = y.len();
@@ -247,13 +247,13 @@ pub struct Planes<'a> {
 
 impl Planes<'_> {
     /// # Safety
-    /// The processor has the instruction set of `V`.
+    /// `Vector`'s *Instructions*.
     #[inline(always)]
     unsafe fn all<V: Pairs<Number = f32>>(self) {
         let (from, to) = (self.from.len() / self.count, self.to.len() / self.count);
         for p in 0..self.count {
             let (x, y) = (&self.from[p * from..][..from], &mut self.to[p * to..][..to]);
-            // SAFETY: the caller's promise.
+            // SAFETY: `Vector`'s *Instructions*, which both functions ask for.
             unsafe {
                 if self.back {
                     self.windows.spread::<V>(x, y, self.line);

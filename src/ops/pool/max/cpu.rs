@@ -42,7 +42,7 @@ pub(crate) fn all_maxima<T: Pooled>(
             let out = p * rows * across.len()..(p + 1) * rows * across.len();
             // SAFETY: each plane is one thread's.
             let y = unsafe { ys.slice(out.clone()) };
-            // SAFETY: as above.
+            // SAFETY: each plane is one thread's.
             let places = places.as_ref().map(|places| unsafe { places.slice(out) });
             let x = &x[p * volume..(p + 1) * volume];
             plane(&call, x, &mut scratch, y, places.unwrap_or_default());
@@ -150,7 +150,7 @@ impl Pooled for f64 {
 }
 
 /// # Safety
-/// The processor has the instruction set of `V`.
+/// `Vector`'s *Instructions*.
 #[inline(always)]
 unsafe fn plane<V: Lanes>(
     planes: &Planes,
@@ -159,7 +159,7 @@ unsafe fn plane<V: Lanes>(
     y: &mut [V::Number],
     places: &mut [i32],
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `Vector`'s *Instructions*, which `rows` asks for.
     unsafe {
         if places.is_empty() {
             rows::<V, false>(planes, x, scratch, y, places);
@@ -170,7 +170,7 @@ unsafe fn plane<V: Lanes>(
 }
 
 /// # Safety
-/// The processor has the instruction set of `V`.
+/// `Vector`'s *Instructions*.
 #[inline(always)]
 unsafe fn rows<V: Lanes, const PLACES: bool>(
     planes: &Planes,
@@ -194,7 +194,7 @@ unsafe fn rows<V: Lanes, const PLACES: bool>(
         if by_two && PLACES && lines.len() <= kernel && (2..=3).contains(&kernel) {
             let (y, places) = (&mut y[i * ow..][..ow], &mut places[i * ow..][..ow]);
             let call = Call { x, lines, left, width: w };
-            // SAFETY: the caller's promise.
+            // SAFETY: `Vector`'s *Instructions*, which `squares` asks for.
             unsafe {
                 match kernel {
                     2 => call.squares::<V, 2>(held, y, places),
@@ -205,7 +205,7 @@ unsafe fn rows<V: Lanes, const PLACES: bool>(
         }
         if by_two && !PLACES {
             let row = stride_two::Row { x, lines, width: w, left, kernel, far: planes.far };
-            // SAFETY: the caller's promise.
+            // SAFETY: `Vector`'s *Instructions*, which `maxima` asks for.
             unsafe { row.maxima::<V>(&mut columns.best, &mut y[i * ow..][..ow]) };
             continue;
         }
@@ -216,7 +216,7 @@ unsafe fn rows<V: Lanes, const PLACES: bool>(
         // Registers, of which the last may overlap the one before; in narrow rows one by one.
         let whole = if w < V::LANES { 0 } else { w };
         for c in (0..whole).step_by(V::LANES) {
-            // SAFETY: the caller's promise.
+            // SAFETY: `Vector`'s *Instructions*, which `highest` asks for.
             unsafe { highest::<V, PLACES>(x, lines, c.min(w - V::LANES), best, from) };
         }
         for c in whole..w {
@@ -226,12 +226,12 @@ unsafe fn rows<V: Lanes, const PLACES: bool>(
             Steps::Sliding(s) => {
                 let mut row = &*columns;
                 if s.stride > 1 {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: `Vector`'s *Instructions*, which `split` asks for.
                     unsafe { split::<V, PLACES>(columns, s.stride, *phase, phases) };
                     row = phases;
                 }
                 for j in (0..ow).step_by(V::LANES) {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: `Vector`'s *Instructions*, which `outputs` asks for.
                     unsafe { outputs::<V, PLACES>(taps, row, j, y, places) };
                 }
             }
@@ -255,7 +255,7 @@ fn find_lines(lines: &mut Vec<usize>, planes: &Planes, i: usize, j: usize) {
 /// Numbers from `i` on.
 ///
 /// # Safety
-/// The processor has the instruction set.
+/// `Vector`'s *Instructions*.
 #[inline(always)]
 unsafe fn load<V: Lanes>(x: &[V::Number], i: usize) -> V {
     // SAFETY: the slice has them.
@@ -265,7 +265,7 @@ unsafe fn load<V: Lanes>(x: &[V::Number], i: usize) -> V {
 /// Places from `i` on.
 ///
 /// # Safety
-/// The processor has the instruction set.
+/// `Vector`'s *Instructions*.
 #[inline(always)]
 unsafe fn load_places<V: Lanes>(x: &[i32], i: usize) -> V::Places {
     // SAFETY: the slice has them.
@@ -275,7 +275,7 @@ unsafe fn load_places<V: Lanes>(x: &[i32], i: usize) -> V::Places {
 /// Writes as much of a register as there is room for at `i`; of the places if they are wanted.
 ///
 /// # Safety
-/// The processor has the instruction set.
+/// `Vector`'s *Instructions*.
 #[inline(always)]
 unsafe fn store<V: Lanes, const PLACES: bool>(
     (top, at): (V, V::Places),
@@ -288,7 +288,7 @@ unsafe fn store<V: Lanes, const PLACES: bool>(
         // SAFETY: there is room.
         unsafe { top.store(y[i..][..V::LANES].as_mut_ptr()) };
         if PLACES {
-            // SAFETY: as above.
+            // SAFETY: the slice has room.
             unsafe { V::store_places(at, places[i..][..V::LANES].as_mut_ptr()) };
         }
         return;
@@ -317,7 +317,7 @@ fn fetch_ahead<T>(x: &[T], i: usize) {
 /// Maxima of columns from `c` on over the lines that start at `lines`, of which there is at least one.
 ///
 /// # Safety
-/// The processor has the instruction set.
+/// `Vector`'s *Instructions*.
 #[inline(always)]
 unsafe fn highest<V: Lanes, const PLACES: bool>(
     x: &[V::Number],
@@ -326,7 +326,8 @@ unsafe fn highest<V: Lanes, const PLACES: bool>(
     best: &mut [V::Number],
     from: &mut [i32],
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `Vector`'s *Instructions*; numbers are read and written through slices of a
+    // register's length.
     unsafe {
         let read = (load::<V>(x, lines[0] + c), V::places_from((lines[0] + c) as i32));
         let mut top = read;
@@ -354,7 +355,7 @@ fn highest_of_one<T: Float>(x: &[T], lines: &[usize], c: usize, best: &mut [T], 
 /// Sorts columns by their place in a stride, so that equal taps of neighbouring windows are neighbours.
 ///
 /// # Safety
-/// The processor has the instruction set.
+/// `Vector`'s *Instructions*.
 #[inline(always)]
 unsafe fn split<V: Lanes, const PLACES: bool>(
     columns: &Row<V::Number>,
@@ -366,7 +367,8 @@ unsafe fn split<V: Lanes, const PLACES: bool>(
     let mut q = 0;
     // What is left at the end is behind what windows read.
     while stride == 2 && q + V::LANES <= phase {
-        // SAFETY: the caller's promise.
+        // SAFETY: `Vector`'s *Instructions*; numbers are read and written through slices of a
+        // register's length.
         unsafe {
             let [even, odd] = V::halves(load::<V>(x, 2 * q), load::<V>(x, 2 * q + V::LANES));
             even.store(phases.best[q..][..V::LANES].as_mut_ptr());
@@ -391,7 +393,7 @@ unsafe fn split<V: Lanes, const PLACES: bool>(
 /// Outputs from `j` on of a row.
 ///
 /// # Safety
-/// The processor has the instruction set.
+/// `Vector`'s *Instructions*.
 #[inline(always)]
 unsafe fn outputs<V: Lanes, const PLACES: bool>(
     taps: &[usize],
@@ -400,7 +402,8 @@ unsafe fn outputs<V: Lanes, const PLACES: bool>(
     y: &mut [V::Number],
     places: &mut [i32],
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `Vector`'s *Instructions*; numbers are read and written through slices of a
+    // register's length.
     unsafe {
         if !PLACES {
             let mut top = load::<V>(&row.best, j);

@@ -22,13 +22,13 @@ pub trait Lanes: Pairs {
     /// The places `first`, `first + 1`, ..
     ///
     /// # Safety
-    /// The processor has the instruction set.
+    /// `Vector`'s *Instructions*.
     unsafe fn places_from(first: i32) -> Self::Places;
     /// The larger numbers of the maxima so far and of `v`, whose places come later: of equal numbers the
     /// first counts, of NaNs the last.
     ///
     /// # Safety
-    /// The processor has the instruction set.
+    /// `Vector`'s *Instructions*.
     unsafe fn later(
         best: (Self, Self::Places),
         v: Self,
@@ -37,7 +37,7 @@ pub trait Lanes: Pairs {
     /// The same where `v` may stand anywhere: places are compared.
     ///
     /// # Safety
-    /// The processor has the instruction set.
+    /// `Vector`'s *Instructions*.
     unsafe fn merge(
         best: (Self, Self::Places),
         v: Self,
@@ -46,48 +46,48 @@ pub trait Lanes: Pairs {
     /// The largest of three numbers, a NaN if there is one.
     ///
     /// # Safety
-    /// The processor has the instruction set.
+    /// `Vector`'s *Instructions*.
     unsafe fn largest(self, b: Self, c: Self) -> Self;
     /// Whether all are above minus infinity, and so none is a NaN.
     ///
     /// # Safety
-    /// The processor has the instruction set.
+    /// `Vector`'s *Instructions*.
     unsafe fn are_ordinary(self) -> bool;
     /// The same place in all lanes.
     ///
     /// # Safety
-    /// The processor has the instruction set.
+    /// `Vector`'s *Instructions*.
     unsafe fn place(place: i32) -> Self::Places;
     /// `place` where the numbers equal those of `other`, else what is in `at`.
     ///
     /// # Safety
-    /// The processor has the instruction set.
+    /// `Vector`'s *Instructions*.
     unsafe fn where_equal(self, other: Self, place: Self::Places, at: Self::Places)
     -> Self::Places;
     /// Place `k` moved on by `first + 2 k`.
     ///
     /// # Safety
-    /// The processor has the instruction set.
+    /// `Vector`'s *Instructions*.
     unsafe fn moved(places: Self::Places, first: i32) -> Self::Places;
     /// Of two registers of places those at even and at odd ones, in the memory's order.
     ///
     /// # Safety
-    /// The processor has the instruction set.
+    /// `Vector`'s *Instructions*.
     unsafe fn place_halves(a: Self::Places, b: Self::Places) -> [Self::Places; 2];
 
     /// As [`Pairs::reordered`] for places.
     ///
     /// # Safety
-    /// The processor has the instruction set.
+    /// `Vector`'s *Instructions*.
     unsafe fn reordered_places(places: Self::Places) -> Self::Places;
 
     /// As [`Lanes::place_halves`] for numbers.
     ///
     /// # Safety
-    /// The processor has the instruction set.
+    /// `Vector`'s *Instructions*.
     #[inline(always)]
     unsafe fn halves(a: Self, b: Self) -> [Self; 2] {
-        // SAFETY: the caller's promise.
+        // SAFETY: `Vector`'s *Instructions*; registers only.
         unsafe {
             let [even, odd] = Self::split(a, b);
             [even.reordered(), odd.reordered()]
@@ -108,12 +108,12 @@ impl<T: Float> Lanes for Plain<T> {
     type Places = [i32; 4];
     #[inline(always)]
     unsafe fn load_places(from: *const i32) -> [i32; 4] {
-        // SAFETY: the caller's promise.
+        // SAFETY: `Lanes::load_places`'s contract: four places lie there.
         unsafe { from.cast::<[i32; 4]>().read() }
     }
     #[inline(always)]
     unsafe fn store_places(places: [i32; 4], to: *mut i32) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `Lanes::store_places`'s contract: four places can be written there.
         unsafe { to.cast::<[i32; 4]>().write(places) }
     }
     #[inline(always)]
@@ -186,22 +186,22 @@ mod x86 {
     use super::{Lanes, Pairs};
     use std::arch::x86_64::*;
 
-    // SAFETY, of all functions: the caller promises the instruction set and the memory.
+    // The functions have `Vector`'s *Instructions*, which are AVX2's here.
     impl Lanes for __m256 {
         type Places = __m256i;
         #[inline(always)]
         unsafe fn load_places(from: *const i32) -> __m256i {
-            // SAFETY: see above.
+            // SAFETY: AVX2 by `Vector`'s *Instructions*; eight places lie there.
             unsafe { _mm256_loadu_si256(from.cast()) }
         }
         #[inline(always)]
         unsafe fn store_places(places: __m256i, to: *mut i32) {
-            // SAFETY: see above.
+            // SAFETY: AVX2 by `Vector`'s *Instructions*; eight places can be written there.
             unsafe { _mm256_storeu_si256(to.cast(), places) }
         }
         #[inline(always)]
         unsafe fn places_from(first: i32) -> __m256i {
-            // SAFETY: see above.
+            // SAFETY: AVX2 by `Vector`'s *Instructions*; registers only.
             unsafe {
                 _mm256_add_epi32(
                     _mm256_set1_epi32(first),
@@ -211,7 +211,7 @@ mod x86 {
         }
         #[inline(always)]
         unsafe fn later((top, at): (Self, __m256i), v: Self, places: __m256i) -> (Self, __m256i) {
-            // SAFETY: see above.
+            // SAFETY: AVX2 by `Vector`'s *Instructions*; registers only.
             unsafe {
                 let larger = _mm256_cmp_ps::<_CMP_GT_OQ>(v, top);
                 choose(
@@ -223,7 +223,7 @@ mod x86 {
         }
         #[inline(always)]
         unsafe fn merge((top, at): (Self, __m256i), v: Self, places: __m256i) -> (Self, __m256i) {
-            // SAFETY: see above.
+            // SAFETY: AVX2 by `Vector`'s *Instructions*; registers only.
             unsafe {
                 let larger = _mm256_cmp_ps::<_CMP_GT_OQ>(v, top);
                 let before = _mm256_castsi256_ps(_mm256_cmpgt_epi32(at, places));
@@ -236,7 +236,7 @@ mod x86 {
         }
         #[inline(always)]
         unsafe fn largest(self, b: Self, c: Self) -> Self {
-            // SAFETY: see above.
+            // SAFETY: AVX2 by `Vector`'s *Instructions*; registers only.
             unsafe {
                 // Where one is a NaN, the instruction gives the second: that of `self` stays. All bits set
                 // are a NaN too.
@@ -246,7 +246,7 @@ mod x86 {
         }
         #[inline(always)]
         unsafe fn are_ordinary(self) -> bool {
-            // SAFETY: see above.
+            // SAFETY: AVX2 by `Vector`'s *Instructions*; registers only.
             unsafe {
                 let lowest = _mm256_set1_ps(f32::NEG_INFINITY);
                 _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_GT_OQ>(self, lowest)) == 0xff
@@ -254,12 +254,12 @@ mod x86 {
         }
         #[inline(always)]
         unsafe fn place(place: i32) -> __m256i {
-            // SAFETY: see above.
+            // SAFETY: AVX2 by `Vector`'s *Instructions*; registers only.
             unsafe { _mm256_set1_epi32(place) }
         }
         #[inline(always)]
         unsafe fn where_equal(self, other: Self, place: __m256i, at: __m256i) -> __m256i {
-            // SAFETY: see above.
+            // SAFETY: AVX2 by `Vector`'s *Instructions*; registers only.
             unsafe {
                 let equal = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_EQ_OQ>(self, other));
                 _mm256_blendv_epi8(at, place, equal)
@@ -267,7 +267,7 @@ mod x86 {
         }
         #[inline(always)]
         unsafe fn moved(places: __m256i, first: i32) -> __m256i {
-            // SAFETY: see above.
+            // SAFETY: AVX2 by `Vector`'s *Instructions*; registers only.
             unsafe {
                 let steps = _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14);
                 _mm256_add_epi32(places, _mm256_add_epi32(_mm256_set1_epi32(first), steps))
@@ -275,7 +275,7 @@ mod x86 {
         }
         #[inline(always)]
         unsafe fn place_halves(a: __m256i, b: __m256i) -> [__m256i; 2] {
-            // SAFETY: see above.
+            // SAFETY: AVX2 by `Vector`'s *Instructions*; registers only.
             unsafe {
                 let [even, odd] = Self::halves(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b));
                 [_mm256_castps_si256(even), _mm256_castps_si256(odd)]
@@ -283,7 +283,7 @@ mod x86 {
         }
         #[inline(always)]
         unsafe fn reordered_places(places: __m256i) -> __m256i {
-            // SAFETY: see above.
+            // SAFETY: AVX2 by `Vector`'s *Instructions*; registers only.
             unsafe { _mm256_castps_si256(_mm256_castsi256_ps(places).reordered()) }
         }
     }
@@ -295,7 +295,7 @@ mod x86 {
         (top, at): (__m256, __m256i),
         (v, places): (__m256, __m256i),
     ) -> (__m256, __m256i) {
-        // SAFETY: the caller promises the instruction set.
+        // SAFETY: AVX2 by `Vector`'s *Instructions*; registers only.
         unsafe {
             (
                 _mm256_blendv_ps(top, v, mask),

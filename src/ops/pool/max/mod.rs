@@ -339,7 +339,7 @@ fn maxima(
     dispatch!(compute wide.dtype(), name, T => {
         // SAFETY: `widen` gives a contiguous tensor of this type; the outputs are new.
         let (x, y) = unsafe { (wide.as_slice::<T>(), y.as_mut_slice::<T>()) };
-        // SAFETY: as above.
+        // SAFETY: the places are new, contiguous and i32.
         let places = places.map(|places| unsafe { places.as_mut_slice::<i32>() });
         cpu::all_maxima(x, sizes, windows, y, places);
     });

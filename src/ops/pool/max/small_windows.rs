@@ -29,7 +29,7 @@ impl<T: Float> Lines<T> {
     /// These lines of `x`, at most three, each of `width` columns, which fill a register.
     ///
     /// # Safety
-    /// The processor has the instruction set of `V`.
+    /// `Vector`'s *Instructions*.
     #[inline(always)]
     unsafe fn hold<V: Lanes<Number = T>, const K: usize>(
         &mut self,
@@ -47,7 +47,8 @@ impl<T: Float> Lines<T> {
                     let slot = free.expect("two other lines fill two slots");
                     self.held[slot] = lines[k];
                     let to = &mut self.numbers[slot * self.len + self.left..][..width];
-                    // SAFETY: the caller's promise.
+                    // SAFETY: `Vector`'s *Instructions*; both slices have `width` numbers, which
+                    // fill a register.
                     unsafe { stride_two::copy::<V>(&x[lines[k]..][..width], to) };
                     slot
                 }
@@ -80,7 +81,7 @@ impl<T: Float> Call<'_, T> {
     /// Writes the row's maxima, of windows that fill a register, and their places; `held` keeps what rows share.
     ///
     /// # Safety
-    /// The processor has the instruction set of `V`.
+    /// `Vector`'s *Instructions*.
     #[inline(always)]
     pub unsafe fn squares<V: Lanes<Number = T>, const K: usize>(
         &self,
@@ -94,9 +95,9 @@ impl<T: Float> Call<'_, T> {
             lines[k] = self.lines[k.min(self.lines.len() - 1)];
         }
         let &Call { x, left, width, .. } = self;
-        // SAFETY: the caller's promise.
+        // SAFETY: `Vector`'s *Instructions*, which `hold` asks for.
         let padded = unsafe { held.hold::<V, K>(x, lines, width) };
-        // SAFETY: as above.
+        // SAFETY: `Vector`'s *Instructions*, which `maxima` asks for.
         unsafe { Squares { x, lines, padded, left, width }.maxima::<V>(y, places) };
     }
 }
@@ -116,7 +117,7 @@ impl<T: Float, const K: usize> Squares<'_, T, K> {
     /// Writes maxima, which fill a register, and their places.
     ///
     /// # Safety
-    /// The processor has the instruction set of `V`.
+    /// `Vector`'s *Instructions*.
     #[inline(always)]
     unsafe fn maxima<V: Lanes<Number = T>>(&self, y: &mut [T], places: &mut [i32]) {
         let count = y.len();
@@ -126,7 +127,7 @@ impl<T: Float, const K: usize> Squares<'_, T, K> {
             // The last register may overlap the one before.
             let j = j.min(count - V::LANES);
             // SAFETY: `j` and the next places of a register are below `count`, for which the lines, `y` and
-            // `places` have just been checked; the instruction set is the caller's promise.
+            // `places` have just been checked; `Vector`'s *Instructions*.
             let ordinary = unsafe {
                 let mut windows = [[V::splat(T::ZERO); 3]; K];
                 for (k, window) in windows.iter_mut().enumerate() {

@@ -20,13 +20,14 @@ impl<T> Row<'_, T> {
     /// Writes the maxima, which fill a register, as do lines; `columns` has the padding around what is its own.
     ///
     /// # Safety
-    /// The processor has the instruction set of `V`.
+    /// `Vector`'s *Instructions*.
     #[inline(always)]
     pub unsafe fn maxima<V: Lanes<Number = T>>(&self, columns: &mut [T], y: &mut [T]) {
         let &Row { x, lines, width, left, kernel, far } = self;
         let line = |k: usize| &x[lines[k]..][..width];
         let best = &mut columns[left..][..width];
-        // SAFETY: the caller's promise.
+        // SAFETY: `Vector`'s *Instructions*; lines and maxima fill a register, by this function's
+        // contract.
         unsafe {
             if (kernel, left, lines.len()) == (2, 0, 2) && 2 * y.len() <= width {
                 if !far {
@@ -51,15 +52,14 @@ impl<T> Row<'_, T> {
 /// Copies a line, which fills a register.
 ///
 /// # Safety
-/// The processor has the instruction set.
+/// `Vector`'s *Instructions*.
 #[inline(always)]
 pub(crate) unsafe fn copy<V: Lanes>(line: &[V::Number], to: &mut [V::Number]) {
     assert!(line.len() >= V::LANES && line.len() == to.len());
     for c in (0..line.len()).step_by(V::LANES) {
         // The last register may overlap the one before.
         let c = c.min(line.len() - V::LANES);
-        // SAFETY: both have a register's numbers at `c`, by the check above; the instruction set is the caller's
-        // promise.
+        // SAFETY: both have a register's numbers at `c`, by the check above; `Vector`'s *Instructions*.
         unsafe { V::load(line.as_ptr().add(c)).store(to.as_mut_ptr().add(c)) };
     }
 }
@@ -67,7 +67,7 @@ pub(crate) unsafe fn copy<V: Lanes>(line: &[V::Number], to: &mut [V::Number]) {
 /// Raises `best` to the numbers of a line, which fills a register, where those are larger.
 ///
 /// # Safety
-/// The processor has the instruction set.
+/// `Vector`'s *Instructions*.
 #[inline(always)]
 unsafe fn raise<V: Lanes>(line: &[V::Number], best: &mut [V::Number]) {
     assert!(line.len() >= V::LANES && line.len() == best.len());
@@ -84,15 +84,15 @@ unsafe fn raise<V: Lanes>(line: &[V::Number], best: &mut [V::Number]) {
 /// Writes the largest of each window's `kernel` columns; the windows fill a register.
 ///
 /// # Safety
-/// The processor has the instruction set.
+/// `Vector`'s *Instructions*.
 #[inline(always)]
 unsafe fn windows<V: Lanes>(columns: &[V::Number], kernel: usize, y: &mut [V::Number]) {
     let count = y.len();
     assert!(count >= V::LANES && columns.len() >= 2 * count + kernel);
     for j in (0..count).step_by(V::LANES) {
         let j = j.min(count - V::LANES);
-        // SAFETY: a window's columns and the next one are there for each `j` below `count`, by the check above; the
-        // instruction set is the caller's promise.
+        // SAFETY: a window's columns and the next one are there for each `j` below `count`, by the check above; `Vector`'s
+        // *Instructions*.
         unsafe {
             let at = |c: usize| V::load(columns.as_ptr().add(2 * j + c));
             let [mut top, mut odd] = V::split(at(0), at(V::LANES));
@@ -112,7 +112,7 @@ unsafe fn windows<V: Lanes>(columns: &[V::Number], kernel: usize, y: &mut [V::Nu
 /// The largest of two by two numbers each; the windows fill a register.
 ///
 /// # Safety
-/// The processor has the instruction set.
+/// `Vector`'s *Instructions*.
 #[inline(always)]
 unsafe fn squares<V: Lanes>(upper: &[V::Number], lower: &[V::Number], y: &mut [V::Number]) {
     let count = y.len();
@@ -120,7 +120,7 @@ unsafe fn squares<V: Lanes>(upper: &[V::Number], lower: &[V::Number], y: &mut [V
     for j in (0..count).step_by(V::LANES) {
         let j = j.min(count - V::LANES);
         // SAFETY: `j` and the next places of a register are below `count`, for which all have just been checked;
-        // the instruction set is the caller's promise.
+        // `Vector`'s *Instructions*.
         unsafe {
             let larger = |c: usize| {
                 let (a, b) = (V::load(upper.as_ptr().add(c)), V::load(lower.as_ptr().add(c)));

@@ -55,7 +55,8 @@ pub(super) fn product(
                     if let Some(start) = start {
                         out.copy_(&start.detach());
                     }
-                    // SAFETY: as above.
+                    // SAFETY: the *Gemm invariant*: the layouts lie inside their storages; `out` is
+                    // new and contiguous.
                     unsafe { gemm.run() };
                 }
             });
@@ -84,7 +85,7 @@ pub(super) fn product(
                 let (a, b, out) = unsafe { (a.as_slice::<T>(), b.as_slice::<T>(), out.as_mut_slice::<T>()) };
                 integers(size, a, b, out);
                 if let Some((start, beta, alpha)) = &e {
-                    // SAFETY: as above.
+                    // SAFETY: a contiguous tensor of this type, which nobody writes.
                     for (out, s) in out.iter_mut().zip(unsafe { start.as_slice::<T>() }) {
                         let product = out.to_i64().wrapping_mul(*alpha);
                         *out = T::from_i64(s.to_i64().wrapping_mul(*beta).wrapping_add(product));

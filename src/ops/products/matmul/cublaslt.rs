@@ -60,7 +60,7 @@ pub(super) unsafe fn start_product(
     addresses: Addresses,
     scales: (f64, f64),
 ) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: the contract of `cublaslt::product`, which this function has too.
     let done = unsafe { cublaslt::product(problem, addresses, scales, gpu.stream()) };
     done.unwrap_or_else(|error| throw(error))
 }
@@ -239,7 +239,7 @@ pub(super) fn weight_and_bias(g: &Tensor, x: &Tensor) -> Option<(Tensor, Tensor)
         out,
         vector: bias.device_ptr(),
     };
-    // SAFETY: as above.
+    // SAFETY: addresses of dense tensors of the problem's sizes, of which the results are new.
     unsafe { start_product(gpu, &problem, addresses, (1.0, 0.0)) }.then_some((weight, bias))
 }
 

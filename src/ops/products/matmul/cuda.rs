@@ -100,7 +100,7 @@ struct Product {
     right_batch: [i64; MOST_BATCH_DIMS],
 }
 
-// SAFETY: as above.
+// SAFETY: the same fields in the same order on the other side, without references.
 unsafe impl Argument for Product {}
 
 /// The entry points for a dtype. Of four kernels with the same tile the first number says whether the left

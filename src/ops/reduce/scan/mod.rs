@@ -88,7 +88,8 @@ unsafe fn scan_rows<const R: usize, T: Element, A: Copy>(
     for k in 0..n {
         for (r, running) in running.iter_mut().enumerate() {
             let at = (row + r) * n + k;
-            // SAFETY: the caller's promise.
+            // SAFETY: this function's contract: the rows are inside both arrays, and nobody else
+            // uses those of `to`.
             unsafe {
                 *running = step(*running, *x.get_unchecked(at));
                 to.at(at).write(narrow(*running));

@@ -310,7 +310,7 @@ fn flipped_copy(x: &Tensor, flipped: &[usize]) -> Tensor {
     }
     let to = Elements { ptr: out.data_ptr(), shape: out.shape(), strides: out.strides() };
     let first = x.data_ptr().wrapping_offset(start * size as isize);
-    // SAFETY: as above.
+    // SAFETY: the same elements in another order, and a new tensor.
     unsafe { copy(size, to, Elements { ptr: first, shape: x.shape(), strides: &strides }) };
     out
 }

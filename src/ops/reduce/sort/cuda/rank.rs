@@ -25,7 +25,7 @@ struct RankTask {
     reserved: i32,
 }
 
-// SAFETY: as above.
+// SAFETY: the same fields in the same order on the other side, without references.
 unsafe impl Argument for RankTask {}
 
 /// The element that is looked for in a line.

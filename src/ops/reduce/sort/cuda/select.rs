@@ -20,7 +20,7 @@ struct Select {
     inner: i64,
 }
 
-// SAFETY: as above.
+// SAFETY: the same fields in the same order on the other side, without references.
 unsafe impl Argument for Select {}
 
 /// The elements at `places` along `d`.
