@@ -85,7 +85,7 @@ unsafe impl<T: Send + Sync> Send for Counted<T> {}
 unsafe impl<T: Send + Sync> Sync for Counted<T> {}
 // SAFETY: as above: from a weak reference a thread gets an owner.
 unsafe impl<T: Send + Sync> Send for WeakCounted<T> {}
-// SAFETY: as above.
+// SAFETY: from a reference to a weak reference a thread gets an owner.
 unsafe impl<T: Send + Sync> Sync for WeakCounted<T> {}
 
 /// Where the value of a [`Counted`] will be. To be used by [`counted!`].
@@ -234,9 +234,9 @@ impl<T> Slot<T> {
     /// Puts another value in the place of this one, and gives this one back.
     ///
     /// # Safety
-    /// No other thread uses the slot meanwhile, and no reference to the old value is used after this.
+    /// *Sole use*: no other thread uses the slot meanwhile, and no reference to the old value is used after this.
     pub unsafe fn replace(&self, other: Slot<T>) -> Counted<T> {
-        // SAFETY: the only use at this time, by the caller's word.
+        // SAFETY: the only use at this time, by *Sole use*.
         unsafe { self.0.get().replace(other.0.into_inner()) }
     }
 }

@@ -37,11 +37,11 @@ impl Tensor {
     /// [`set_data`](Self::set_data).
     ///
     /// # Safety
-    /// As of [`set_data`](Self::set_data), for the tensor, its gradient and the graphs that lead to it.
+    /// *Sole use*, as of [`set_data`](Self::set_data), of the tensor, its gradient and the graphs that lead to it.
     #[track_caller]
     pub(crate) unsafe fn move_data(&self, convert: &dyn Fn(&Tensor) -> Tensor) {
         self.clear_tangent();
-        // SAFETY: by the caller's word.
+        // SAFETY: *Sole use* of the tensor.
         unsafe { self.set_data(convert) };
         self.mark_view_fresh();
         let (dtype, device) = (self.dtype(), self.device());
@@ -51,14 +51,14 @@ impl Tensor {
             Accumulator::None => None,
         });
         if let Some(node) = accumulator {
-            // SAFETY: by the caller's word.
+            // SAFETY: *Sole use* of the graphs that lead to the tensor, and so of its accumulator.
             unsafe { node.0.outputs.move_to(dtype, device) };
         }
         let Some(grad) = self.grad() else { return };
         // With a history, or as a view, it could not change; of those only the values are wanted.
         let own = grad.is_leaf() && grad.base().is_none();
         let grad = if own { grad } else { grad.detach().clone_contiguous() };
-        // SAFETY: by the caller's word.
+        // SAFETY: *Sole use* of the gradient.
         unsafe { grad.set_data(convert) };
         self.set_grad(Some(grad));
     }

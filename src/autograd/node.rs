@@ -151,9 +151,9 @@ impl Outputs {
     /// Of an accumulator: its leaf is of another dtype or on another device now.
     ///
     /// # Safety
-    /// No other thread uses the node meanwhile, and no reference to what was there before is used after this.
+    /// *Sole use*: no other thread uses the node meanwhile, and no reference to what was there before is used after this.
     pub unsafe fn move_to(&self, dtype: Dtype, device: Device) {
-        // SAFETY: the only use at this time, by the caller's word.
+        // SAFETY: the only use at this time, by *Sole use*.
         let outputs = unsafe { &mut *self.0.get() };
         for output in outputs.iter_mut() {
             (output.1, output.2) = (dtype, device);

@@ -284,7 +284,7 @@ fn reserve(class: usize, nbytes: usize) -> NonNull<u8> {
     let mut raw = unsafe { alloc(layout) };
     if raw.is_null() {
         empty_cache();
-        // SAFETY: as above.
+        // SAFETY: the layout's size is never zero.
         raw = unsafe { alloc(layout) };
     }
     let Some(ptr) = NonNull::new(raw) else { out_of_memory(nbytes) };

@@ -425,11 +425,11 @@ impl Storage {
     /// The version goes on, so that it tells of the change.
     ///
     /// # Safety
-    /// No other thread uses this handle meanwhile, and no address that came from it is used after this.
+    /// *Sole use*: no other thread uses this handle meanwhile, and no address that came from it is used after this.
     pub(crate) unsafe fn replace(&self, other: Storage) {
         debug_assert!(other.is_unique(), "the version of bytes that others have would jump");
         other.0.version.store(self.version().wrapping_add(1), Relaxed);
-        // SAFETY: by the caller's word; references to what is inside never leave these methods.
+        // SAFETY: *Sole use* of the handle, and so of its slot; references to what is inside never leave these methods.
         drop(unsafe { self.0.replace(other.0) });
     }
 

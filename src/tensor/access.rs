@@ -124,7 +124,7 @@ impl Tensor {
     #[track_caller]
     pub unsafe fn as_slice<T: Element>(&self) -> &[T] {
         self.assert_slice::<T>("as_slice");
-        // SAFETY: contiguous, `numel` elements of type T; no writer, by the caller's word.
+        // SAFETY: contiguous, `numel` elements of type T; no writer, by this function's contract.
         unsafe { std::slice::from_raw_parts(self.data_ptr().cast::<T>(), self.numel()) }
     }
 
@@ -150,7 +150,7 @@ impl Tensor {
     )]
     pub unsafe fn as_mut_slice<T: Element>(&self) -> &mut [T] {
         self.assert_slice::<T>("as_mut_slice");
-        // SAFETY: contiguous, `numel` elements of type T; exclusive, by the caller's word.
+        // SAFETY: contiguous, `numel` elements of type T; exclusive, by this function's contract.
         unsafe { std::slice::from_raw_parts_mut(self.data_ptr().cast::<T>(), self.numel()) }
     }
 

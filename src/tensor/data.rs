@@ -34,7 +34,7 @@ impl Tensor {
     /// free as soon as none of them needs it.
     ///
     /// # Safety
-    /// No other thread uses the tensor meanwhile, and no address of its elements is used after this.
+    /// *Sole use*: no other thread uses the tensor meanwhile, and no address of its elements is used after this.
     #[track_caller]
     pub(crate) unsafe fn set_data(&self, convert: &dyn Fn(&Tensor) -> Tensor) {
         let layout = self.layout();
@@ -57,7 +57,8 @@ impl Tensor {
             self.with_meta(|m| m.layout = m.layout.take().or(Some(Box::new(layout))));
             self.0.flags.fetch_or(MOVED, Relaxed);
         }
-        // SAFETY: by the caller's word.
+        // SAFETY: *Sole use*: no other thread uses the handle, and no address from before is used
+        // after this.
         unsafe { self.0.storage.replace(storage) };
         self.0.dtype.set(dtype);
     }

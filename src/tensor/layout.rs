@@ -76,7 +76,7 @@ pub(crate) unsafe fn copy_to<T: Copy>(
     numbers: &SmallVec<[T; INLINE]>,
     to: *mut SmallVec<[T; INLINE]>,
 ) {
-    // SAFETY: the caller's promise; numbers that lie inside are cloned by copying them.
+    // SAFETY: this function's contract; numbers that lie inside are cloned by copying them.
     unsafe {
         match numbers.spilled() {
             true => to.write(SmallVec::from_slice(numbers)),

@@ -92,7 +92,7 @@ impl Tensor {
 /// Both are `bytes` long, and `from` stays so until its device's current stream has done the copy.
 unsafe fn transfer(to: &Storage, from: *mut u8, source: Device, bytes: usize) -> Result<()> {
     let target = to.address();
-    // SAFETY: the caller's promise.
+    // SAFETY: this function's contract: both are `bytes` long, and `from` stays.
     unsafe {
         match (to.device(), source) {
             (Device::Cpu, Device::Cpu) => target.copy_from_nonoverlapping(from, bytes),

@@ -37,7 +37,7 @@ pub struct Module {
 
 // SAFETY: the library's tables are constants; its code runs on any thread.
 unsafe impl Send for Module {}
-// SAFETY: as above.
+// SAFETY: the library's tables are constants; its code runs on any thread.
 unsafe impl Sync for Module {}
 
 /// A kernel of a module.

@@ -57,7 +57,7 @@ impl Number {
 
     /// Stores a number at an address that was checked.
     pub fn store(self, at: usize, x: f64) {
-        // SAFETY: as above.
+        // SAFETY: within a block of device memory, which is the host's.
         unsafe {
             match self {
                 Number::F64 => (at as *mut f64).write_unaligned(x),

@@ -31,7 +31,7 @@ fn devices_are_described() {
     // SAFETY: the call wrote a C string.
     assert_eq!(unsafe { std::ffi::CStr::from_ptr(text.as_ptr()) }, c"Simulated GPU");
     ok(cuDeviceGetPCIBusId(text.as_mut_ptr(), 32, 3));
-    // SAFETY: as above.
+    // SAFETY: the call wrote a C string.
     assert_eq!(unsafe { std::ffi::CStr::from_ptr(text.as_ptr()) }, c"0000:04:00.0");
     let value = |attribute| {
         let mut value = 0;

@@ -198,7 +198,8 @@ impl Link {
         deadline: &Deadline,
         then: &mut dyn FnMut(),
     ) -> Result<Started> {
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's contract: the memory is valid and left alone until the collective
+        // is done.
         let started = unsafe { self.put_on_stream(signature, calls, ready, deadline, then) };
         started.inspect_err(|error| self.fail(error.clone()))
     }
@@ -218,7 +219,8 @@ impl Link {
         stream.wait_event(ready)?;
         if !calls.is_empty() {
             const DOING: &str = "starts an NCCL collective";
-            // SAFETY: the caller's promise.
+            // SAFETY: the calls' memory is valid and left alone until the collective is done, by
+            // `start`'s contract.
             let started = unsafe { self.communicator.start(calls, stream) };
             explained(started, &self.host, DOING)?;
             until_ready(&self.communicator, &self.host, deadline, DOING)?;

@@ -183,7 +183,7 @@ impl ShmBackend {
         let place = |part| to.ptr.wrapping_add(gift.offset(part, range.start));
         let copy = |from: *const u8, to: *mut u8| {
             if from != to.cast_const() {
-                // SAFETY: both are valid for `count` elements, by the caller's promise. In an
+                // SAFETY: both are valid for `count` elements, by this function's contract. In an
                 // in-place call they may be one buffer.
                 unsafe { from.copy_to(to, count * gift.size) };
             }
@@ -191,7 +191,7 @@ impl ShmBackend {
         let combine = |part: usize| {
             let sources: SmallVec<[*const u8; 8]> = (0..world).map(|r| view(r, part)).collect();
             let op = collective.signature.op.unwrap_or(ReduceOp::Sum);
-            // SAFETY: readable and writable for `count` elements, by the caller's promise; the
+            // SAFETY: readable and writable for `count` elements, by this function's contract; the
             // destination is private, or this rank's own source.
             unsafe { reduce(op, dtype, &sources, &[place(0)], count) };
         };
@@ -345,7 +345,7 @@ impl Job {
     /// As [`reduce`].
     unsafe fn run(&self, sources: &[*const u8], destinations: &[*mut u8], len: usize) {
         let op = self.op.unwrap_or(ReduceOp::Sum);
-        // SAFETY: passed on.
+        // SAFETY: the contract of `reduce`, which this function has too.
         unsafe { reduce(op, self.dtype, sources, destinations, len) };
     }
 }

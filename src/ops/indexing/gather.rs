@@ -184,7 +184,7 @@ unsafe fn pick<T: Copy>(from: *const T, n: usize, indices: &[i64], to: *mut T) -
         let i = i as usize;
         outside |= i >= n;
         let i = if i < n { i } else { 0 };
-        // SAFETY: the caller's promise; `i` is below `n`.
+        // SAFETY: this function's contract; `i` is below `n`, and `j` one of as many places as there are indices.
         unsafe { to.add(j).write(from.add(i).read()) };
     }
     !outside

@@ -85,7 +85,7 @@ accumulate! {
 /// Both have so many bytes and do not overlap.
 #[inline(always)]
 unsafe fn copy_row(from: *const u8, to: *mut u8, row_bytes: usize) {
-    // SAFETY: the caller's word; no alignment is assumed.
+    // SAFETY: this function's contract: `row_bytes` bytes on both sides, apart; no alignment is assumed.
     unsafe {
         match row_bytes {
             1 => *to = *from,

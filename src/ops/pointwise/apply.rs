@@ -186,7 +186,7 @@ pub(super) unsafe fn run_alike(
         }
     }
     let (compute, params) = (compute_of(output.dtype()), constants(params));
-    // SAFETY: dense tensors of this type and of one shape, by the caller's promise.
+    // SAFETY: dense tensors of this type and of one shape, by this function's contract.
     unsafe { execute_dense(kernel, compute, &params, output.numel(), &pointers, &numbers) };
 }
 
@@ -423,7 +423,7 @@ pub(super) unsafe fn run(
         });
     }
     let params = constants(params);
-    // SAFETY: tensors' layouts lie inside their storages; the rest is the caller's promise.
+    // SAFETY: tensors' layouts lie inside their storages; this function's contract is that of `execute` for the rest.
     unsafe { execute(kernel, compute, &params, outputs[0].shape(), outputs.len(), &buffers) };
 }
 
@@ -468,7 +468,7 @@ unsafe fn on_cuda(
         throw(Error::Device(format!("an operand on a GPU cannot be written to one on {device}")))
     };
     // SAFETY: tensors' layouts lie inside their storages, which stay until the stream has done the work,
-    // since what is freed is reused on that stream only; the rest is the caller's promise.
+    // since what is freed is reused on that stream only; `run`'s contract for the rest.
     let done = cuda::Stream::current(index).and_then(|stream| unsafe {
         cuda::pointwise::execute(
             kernel.text(),

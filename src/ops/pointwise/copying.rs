@@ -54,7 +54,7 @@ unsafe fn assign(to: &Tensor, from: &Tensor) {
         // SAFETY: the contract is the same.
         return unsafe { assign_parts(to, from) };
     }
-    // SAFETY: tensors' layouts lie inside their storages; the rest is the caller's promise.
+    // SAFETY: tensors' layouts lie inside their storages; `to` names no element twice and overlaps nothing of `from`.
     unsafe {
         if let Device::Cuda(index) = to.device() {
             on_cuda(index, to, &buffer(from), identity_type(to, from.dtype()));
@@ -120,7 +120,7 @@ pub(crate) unsafe fn assign_strided(to: &Tensor, from: *mut u8, strides: &[isize
     };
     if to.dtype() == Dtype::C128 {
         let strides: SmallVec<[isize; 6]> = strides.iter().map(|s| 2 * s).chain([1]).collect();
-        // SAFETY: the caller's promise, for the parts.
+        // SAFETY: this function's contract, for the parts.
         return unsafe { assign_strided(&to.detach().view_as_real(), from, &strides) };
     }
     let format = format_of(to.dtype());
@@ -137,7 +137,7 @@ pub(crate) unsafe fn assign_strided(to: &Tensor, from: *mut u8, strides: &[isize
 #[track_caller]
 unsafe fn assign_parts(to: &Tensor, from: &Tensor) {
     let (to, from) = (to.detach(), from.detach());
-    // SAFETY: the caller's promise holds for the parts as well.
+    // SAFETY: the parts of `to` name no element twice and overlap nothing of `from`, as `to` does.
     unsafe {
         match (to.dtype().is_complex(), from.dtype().is_complex()) {
             (true, true) => assign(&to.view_as_real(), &from.view_as_real()),
@@ -170,7 +170,7 @@ unsafe fn set(to: &Tensor, value: Scalar, together: usize) {
     }
     if to.dtype().is_complex() {
         let to = to.detach();
-        // SAFETY: the caller's promise holds for the parts as well.
+        // SAFETY: the real parts name no element twice, as `to` does.
         unsafe { set(&to.real(), value, 0) };
         // SAFETY: the imaginary parts name no element twice either.
         return unsafe { set(&to.imag(), Scalar::I(0), 0) };

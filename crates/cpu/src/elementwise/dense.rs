@@ -71,7 +71,7 @@ pub unsafe fn execute_dense(
         for pointer in &mut pointers {
             *pointer = pointer.wrapping_add(skip);
         }
-        // SAFETY: elements `range` of every operand, by the caller's promise.
+        // SAFETY: elements `range` of every operand, by this function's contract.
         unsafe {
             if simple {
                 tile(pointers.as_ptr(), params.as_ptr().cast(), range.len());

@@ -298,7 +298,7 @@ pub fn storer(compute: Compute, format: Format) -> Move {
 /// # Safety
 /// `tile` has room for them.
 pub unsafe fn fill_constant(value: Constant, compute: Compute, tile: *mut u8, n: usize) {
-    // SAFETY: the caller's promise; tiles are aligned for every compute type.
+    // SAFETY: this function's contract; tiles are aligned for every compute type.
     unsafe {
         match (compute, value) {
             (Compute::F32, Constant::F(v)) => fill(tile.cast(), v as f32, n),
@@ -311,9 +311,11 @@ pub unsafe fn fill_constant(value: Constant, compute: Compute, tile: *mut u8, n:
     }
 }
 
+/// # Safety
+/// `tile` has room for `n` values.
 unsafe fn fill<T: Copy>(tile: *mut T, value: T, n: usize) {
     for i in 0..n {
-        // SAFETY: the caller promises room for `n` values.
+        // SAFETY: this function's contract: room for `n` values.
         unsafe { tile.add(i).write(value) };
     }
 }

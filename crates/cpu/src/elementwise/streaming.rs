@@ -121,7 +121,7 @@ const PART: usize = 256 << 10;
 /// `to` is valid for writes of `len` bytes, which nobody else uses.
 pub unsafe fn zero(to: *mut u8, len: usize, together: usize) {
     if !is_beyond(len.max(together)) {
-        // SAFETY: the caller's promise, of a part.
+        // SAFETY: this function's contract, for a part of the bytes.
         return in_parts(to, len, |to, len| unsafe { to.write_bytes(0, len) });
     }
     in_parts(to, len, |to, len| {

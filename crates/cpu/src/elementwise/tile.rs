@@ -200,7 +200,7 @@ pub unsafe fn convert(
 /// # Safety
 /// As a [`storer`]'s, of an operand of the compute type.
 unsafe fn past_caches(tile: *mut u8, memory: *mut u8, block: Block) {
-    // SAFETY: the caller's promise; elements are as far apart as they are large.
+    // SAFETY: the *Block invariant*; elements are as far apart as they are large.
     unsafe { copy_streaming(memory, tile, block.inner * block.inner_stride as usize) };
 }
 
@@ -288,8 +288,10 @@ impl Run<'_> {
         }
     }
 
+    /// # Safety
+    /// The *Elements invariant*; `pointers` are to tiles of `n` values, or to as many elements of operands in place.
     unsafe fn call(&self, pointers: &[*mut u8], n: usize) {
-        // SAFETY: pointers and parameters are as the kernel wants them, by the caller's promise.
+        // SAFETY: pointers and parameters are as the kernel wants them, by the *Elements invariant*.
         unsafe { (self.tile)(pointers.as_ptr(), self.params.as_ptr().cast(), n) }
     }
 
@@ -491,6 +493,9 @@ impl Run<'_> {
     }
 
     /// Moves whole rows between operand `k` and its tile, as blocks of the two innermost dimensions.
+    ///
+    /// # Safety
+    /// The *Elements invariant*; the rows are the plan's, `step` moves operand `k`, and the tile has room for them.
     unsafe fn move_rows(
         &self,
         step: Move,
@@ -509,7 +514,7 @@ impl Run<'_> {
             let rows = (block_rows - row % block_rows).min(count - done);
             let block =
                 Block { inner, inner_stride: plan.inner_stride(k), outer: rows, outer_stride };
-            // SAFETY: the caller's promise about rows and tile.
+            // SAFETY: the *Block invariant*: the rows are the operand's, and the tile has room, by this function's contract.
             unsafe {
                 let memory = self.ports[k].ptr.wrapping_offset(plan.row_offset(row, k));
                 step(tile.add(done * inner * self.compute.size()), memory, block);

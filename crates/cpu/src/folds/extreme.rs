@@ -118,14 +118,14 @@ impl<T: Ordered, S: Fn(usize, T, usize), const LARGEST: bool> Kernel for Job<'_,
         let mut output = range.start;
         while output < range.end {
             let column = output % width;
-            // SAFETY: a position of the plan.
+            // SAFETY: a position of the plan, which is inside by the contract of `extremes`.
             let at = unsafe { input.0.offset(kept.offset + column as isize * step) };
             let columns = if plan.by_columns() {
                 TILE.min(width - column).min(range.end - output)
             } else {
                 1
             };
-            // SAFETY: the caller promised that the plan's positions can be read.
+            // SAFETY: the contract of `extremes`: the plan's positions can be read.
             unsafe {
                 if plan.by_columns() {
                     by_columns::<T, LARGEST>(at, step, columns, stride, n, |j, value, index| {
@@ -160,7 +160,7 @@ unsafe fn in_row<T: Ordered, const LARGEST: bool, const FMA: bool>(
     let f = Extreme::<T, LARGEST>(std::marker::PhantomData);
     let (mut best, mut best_start) = (f.identity(), 0);
     for start in (0..n).step_by(TILE) {
-        // SAFETY: elements of the caller's.
+        // SAFETY: elements that can be read by this function's contract.
         let x = unsafe {
             gather(at.offset(start as isize * stride), stride, TILE.min(n - start), &mut tile)
         };
@@ -170,7 +170,7 @@ unsafe fn in_row<T: Ordered, const LARGEST: bool, const FMA: bool>(
         }
     }
     let count = TILE.min(n - best_start);
-    // SAFETY: elements of the caller's, which can be read by this function's contract.
+    // SAFETY: elements that can be read by this function's contract.
     let x = unsafe { gather(at.offset(best_start as isize * stride), stride, count, &mut tile) };
     let is_best = |v: T| (v == best) | (v != v) & (best != best);
     // Whole chunks without a branch inside, so that the search is vector code too.

@@ -190,7 +190,7 @@ macro_rules! vector {
             const LANES: usize = $lanes;
             #[inline(always)]
             unsafe fn load(from: *const $t) -> Self {
-                // SAFETY: the caller's promise, as in the functions below.
+                // SAFETY: `Vector`'s *Reach*, and its *Instructions*.
                 unsafe { $load(from) }
             }
             #[inline(always)]

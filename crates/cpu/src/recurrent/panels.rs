@@ -69,7 +69,7 @@ impl<'a, T: Tiled> Panels<'a, T> {
         let len = self.k * self.tile.columns;
         let panel = &self.data[panel * len..(panel + 1) * len];
         for depth in (0..self.k).step_by(DEPTH) {
-            // SAFETY: the caller's promise; the panel has k rows.
+            // SAFETY: this function's contract; the panel has k rows.
             unsafe {
                 (self.tile.run)(Product {
                     k: DEPTH.min(self.k - depth),

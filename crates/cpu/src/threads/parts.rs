@@ -58,7 +58,7 @@ impl<T> Parts<T> {
     )]
     pub unsafe fn slice(&self, range: std::ops::Range<usize>) -> &mut [T] {
         assert!(range.start <= range.end && range.end <= self.len);
-        // SAFETY: inside the slice; disjoint by the caller's word.
+        // SAFETY: inside the slice; disjoint from all parts in use by this function's contract.
         unsafe { std::slice::from_raw_parts_mut(self.ptr.add(range.start), range.len()) }
     }
 
@@ -68,7 +68,7 @@ impl<T> Parts<T> {
     /// No part in use overlaps it, and the slice behind is still there.
     pub unsafe fn read(&self, range: std::ops::Range<usize>) -> &[T] {
         assert!(range.start <= range.end && range.end <= self.len);
-        // SAFETY: inside the slice; nobody writes it, by the caller's word.
+        // SAFETY: inside the slice; nobody writes it, by this function's contract.
         unsafe { std::slice::from_raw_parts(self.ptr.add(range.start), range.len()) }
     }
 

@@ -356,7 +356,7 @@ unsafe fn leave(machine: *mut Machine) {
 /// As for [`leave`].
 unsafe fn leave_for_good(machine: *mut Machine) -> ! {
     loop {
-        // SAFETY: as the caller promises.
+        // SAFETY: this function's contract, which is that of `leave`.
         unsafe { leave(machine) };
     }
 }

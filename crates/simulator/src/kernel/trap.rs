@@ -140,7 +140,8 @@ unsafe extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context:
             function(signal, info, context);
         }
         function => {
-            // SAFETY: as above.
+            // SAFETY: its owner installed it as a function of this kind, which takes the signal
+            // alone.
             let function: extern "C" fn(c_int) = unsafe { std::mem::transmute(function) };
             function(signal);
         }

@@ -152,7 +152,8 @@ impl Seat {
             unsafe { reduce(call.data_type, call.reduction, &parts, to(from), count) };
         };
         let copy = |rank: usize, place: usize| {
-            // SAFETY: as above.
+            // SAFETY: the chunk is in the slot, whose rank has made the step; the buffer was
+            // checked and is kept.
             unsafe { to(place).copy_from_nonoverlapping(slot(rank, 0), count * size) };
         };
         match call.kind {

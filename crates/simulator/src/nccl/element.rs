@@ -177,7 +177,7 @@ pub unsafe fn reduce(
     to: *mut u8,
     count: usize,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: this function's contract: `count` elements of the type, read and written.
     unsafe {
         match data_type {
             D::I8 => each::<i8, i8>(reduction, parts, to, count, |v| v, |v| v),
@@ -220,7 +220,7 @@ unsafe fn each<T: Copy, N: Number>(
     load: impl Fn(T) -> N,
     store: impl Fn(N) -> T,
 ) {
-    // SAFETY: the caller's promise; addresses need not be multiples of the size.
+    // SAFETY: `reduce`'s contract: the part has `count` elements; addresses need not be multiples of the size.
     let read =
         |part: *const u8, i: usize| load(unsafe { part.cast::<T>().add(i).read_unaligned() });
     for i in 0..count {
@@ -231,7 +231,8 @@ unsafe fn each<T: Copy, N: Number>(
         if reduction == Reduction::Average {
             sum = sum.divide(parts.len());
         }
-        // SAFETY: as above.
+        // SAFETY: `to` can be written for `count` elements by this function's contract; addresses
+        // need not be multiples of the size.
         unsafe { to.cast::<T>().add(i).write_unaligned(store(sum)) };
     }
 }

@@ -184,7 +184,7 @@ pub(super) trait Lane: Copy {
         destinations: &[*mut u8],
         start: usize,
     ) {
-        // SAFETY: passed on.
+        // SAFETY: this function's contract: `last` is readable, the destinations are writable.
         unsafe {
             Self::combine::<C>(acc, last);
             Self::store(acc, finish, destinations, start);
@@ -203,7 +203,7 @@ pub(super) trait Lane: Copy {
         destinations: &[*mut u8],
         start: usize,
     ) {
-        // SAFETY: passed on.
+        // SAFETY: this function's contract: both are readable, the destinations are writable.
         unsafe {
             Self::load(pair.0, acc);
             Self::combine_last::<C, F>(acc, pair.1, finish, destinations, start);
@@ -308,7 +308,8 @@ macro_rules! plain_lanes {
                 start: usize,
             ) {
                 let len = acc.len();
-                // SAFETY: passed on.
+                // SAFETY: this function's contract: both are readable, the destinations are
+                // writable.
                 unsafe {
                     through_registers::<$t, C, F>(pair.0, pair.1, len, finish, destinations, start);
                 }
@@ -363,7 +364,7 @@ impl Lane for f16 {
     unsafe fn combine<C: Combine<f32>>(acc: &mut [f32], from: *const f16) {
         let mut wide = Tile([0f32; TILE]);
         let wide = &mut wide.0[..acc.len()];
-        // SAFETY: passed on.
+        // SAFETY: `combine`'s contract: `acc.len()` elements are readable.
         unsafe { Self::load(from, wide) };
         for (a, &w) in acc.iter_mut().zip(&*wide) {
             *a = C::combine(*a, w);

@@ -28,7 +28,7 @@ use lanes::{
 /// streaming stores took twice as long for 100 MiB.
 ///
 /// # Safety
-/// All pointers are aligned for `dtype`, the sources readable and the destinations writable for
+/// *Reduce invariant*: all pointers are aligned for `dtype`, the sources readable and the destinations writable for
 /// `len` elements, and nobody else writes the sources or uses the destinations meanwhile. A
 /// destination may be one of the sources; other overlaps are not allowed. There is a source.
 pub(super) unsafe fn reduce(
@@ -42,7 +42,7 @@ pub(super) unsafe fn reduce(
     // A complex number is two real ones: `ReduceOp::check` lets sums and means through.
     let len = if dtype.is_complex() { 2 * len } else { len };
     let job = Job { sources, destinations, len };
-    // SAFETY: the caller's promises are those of `Job::run`, with the element type of `dtype`.
+    // SAFETY: the *Reduce invariant*, with the element type of `dtype`.
     unsafe {
         match dtype {
             Dtype::C128 => job.floating::<f64>(op),
@@ -72,7 +72,7 @@ impl Job<'_> {
     /// As [`reduce`], with elements of type `T`.
     unsafe fn floating<T: Lane<Acc: Float>>(&self, op: ReduceOp) {
         let count = self.sources.len();
-        // SAFETY: passed on.
+        // SAFETY: the *Reduce invariant*, which each of them has.
         unsafe {
             match op {
                 ReduceOp::Sum => self.widest::<T, Sum, _>(Keep),
@@ -108,7 +108,7 @@ impl Job<'_> {
     /// # Safety
     /// As [`reduce`], with elements that are bytes.
     unsafe fn logic(&self, op: ReduceOp) {
-        // SAFETY: passed on.
+        // SAFETY: the *Reduce invariant*, with elements that are bytes.
         unsafe {
             match op {
                 ReduceOp::Band => self.tiles::<u8, Band, _, false>(Keep),
@@ -127,7 +127,7 @@ impl Job<'_> {
             ReduceOp::Product | ReduceOp::Min => ReduceOp::Band,
             other => other,
         };
-        // SAFETY: passed on.
+        // SAFETY: the *Reduce invariant*, with elements that are bytes.
         unsafe { self.logic(logic) }
     }
 
@@ -155,7 +155,7 @@ impl Job<'_> {
         for start in (0..self.len).step_by(TILE) {
             let acc = &mut tile.0[..TILE.min(self.len - start)];
             let at = |source: *const u8| source.cast::<T>().wrapping_add(start);
-            // SAFETY: `start + acc.len()` elements are inside each buffer, by the caller's promise.
+            // SAFETY: `start + acc.len()` elements are inside each buffer, by the *Reduce invariant*.
             unsafe {
                 match self.sources {
                     [first] => {
@@ -195,7 +195,7 @@ impl<T: Lane, C: Combine<T::Acc>, F: Finish<T::Acc>> Kernel for Widest<'_, T, C,
     const WIDE: bool = true;
     #[inline(always)]
     fn run<const FMA: bool>(self) {
-        // SAFETY: the maker's promise.
+        // SAFETY: the *Reduce invariant*, which whoever makes this has.
         unsafe { self.job.tiles::<T, C, F, true>(self.finish) }
     }
 }

@@ -40,7 +40,7 @@ impl Squares<'_> {
                     let source = i * from_places.square + line * from_places.line + column;
                     let target = i * to_places.square + column * to_places.line + line;
                     // SAFETY: lines and columns below GROUP of the squares, whose last one is inside both sides by the
-                    // assertion; the rest is the caller's promise.
+                    // assertion; `Vector`'s *Instructions*.
                     unsafe {
                         let from = from.as_ptr().add(source);
                         let mut rows = [V::load(from); 8];

@@ -121,7 +121,7 @@ impl Counted {
     pub(super) fn select(&self, x: &Tensor, out: &Tensor) {
         let (mask, to, from) = (self.argument(), out.device_ptr(), x.device_ptr());
         let kernel = &SELECT[x.dtype().size().trailing_zeros() as usize];
-        // SAFETY: the caller's word on the sizes.
+        // SAFETY: the kernel's parameters: `x` has the mask's size, and `out` room for the chosen.
         unsafe { self.gpu.launch(kernel, self.blocks(), cuda_args!(mask, to, from)) };
     }
 

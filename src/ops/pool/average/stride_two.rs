@@ -105,7 +105,7 @@ impl Twos<'_> {
             for j in (0..out).step_by(V::LANES) {
                 let j = j.min(out - V::LANES);
                 // SAFETY: a register from window `j` on is inside the row of windows, for which there is room
-                // after those zeros; the rest is the caller's promise.
+                // after those zeros; `Vector`'s *Instructions*.
                 unsafe {
                     let share = V::load(dy.as_ptr().add(j))
                         .fma(V::load(own.as_ptr().add(j)), V::splat(0.0));
@@ -114,7 +114,7 @@ impl Twos<'_> {
             }
             for q in (0..phase - LANES).step_by(V::LANES) {
                 // SAFETY: `t / 2` is at most `before`, and there are `phase + kernel` shares and zeros; two registers
-                // from `2 q` on are below `2 phase`; the rest is the caller's promise.
+                // from `2 q` on are below `2 phase`; `Vector`'s *Instructions*.
                 unsafe {
                     let share = |t: usize| V::load(shares.as_ptr().add(before + q - t / 2));
                     let mut even = share(0);
@@ -163,8 +163,8 @@ unsafe fn means_of_windows<V: Pairs<Number = f32>>(
     assert!(out >= V::LANES && shares.len() == out && sums.len() >= 2 * out + kernel);
     for j in (0..out).step_by(V::LANES) {
         let j = j.min(out - V::LANES);
-        // SAFETY: a register from window `j` on is inside `y`, its columns and the next one inside `sums`; the rest is
-        // the caller's promise.
+        // SAFETY: a register from window `j` on is inside `y`, its columns and the next one inside `sums`; `Vector`'s
+        // *Instructions*.
         unsafe {
             let at = |c: usize| V::load(sums.as_ptr().add(2 * j + c));
             let [mut sum, odd] = V::split(at(0), at(V::LANES));
@@ -199,8 +199,8 @@ unsafe fn two_by_two<V: Pairs<Number = f32>>(
     assert!(upper.len() >= 2 * out && lower.len() >= 2 * out);
     for j in (0..out).step_by(V::LANES) {
         let j = j.min(out - V::LANES);
-        // SAFETY: a register from window `j` on is inside `y`, the two of its columns inside both rows; the rest is
-        // the caller's promise.
+        // SAFETY: a register from window `j` on is inside `y`, the two of its columns inside both rows; `Vector`'s
+        // *Instructions*.
         unsafe {
             let (upper, lower) = (upper.as_ptr().add(2 * j), lower.as_ptr().add(2 * j));
             let a = V::load(upper).add(V::load(lower));
@@ -223,7 +223,7 @@ unsafe fn join<V: Vector<Number = f32>, const ADD: bool>(x: &[f32], y: &mut [f32
     assert!(x.len() == n);
     let whole = n / V::LANES * V::LANES;
     for c in (0..whole).step_by(V::LANES) {
-        // SAFETY: a register from `c` on is inside both; the rest is the caller's promise.
+        // SAFETY: a register from `c` on is inside both; `Vector`'s *Instructions*.
         unsafe {
             let (x, to) = (V::load(x.as_ptr().add(c)), y.as_mut_ptr().add(c));
             (if ADD { x.add(V::load(to)) } else { x }).store(to);

@@ -172,7 +172,7 @@ impl Pair<'_> {
         };
         unrolled!(t < (ROWS - 1) * STEP + TAPS => {
             let row = rows[t].wrapping_offset(column);
-            // SAFETY: a row of the plane, or zeros; the rest is the caller's promise.
+            // SAFETY: a row of the plane, or zeros, read where the block's masks say; `Vector`'s *Instructions*.
             unsafe {
                 let x = taps::<V, K, STEP, EDGE>(row, &block.masks);
                 for k in 0..ROWS {

@@ -62,7 +62,7 @@ pub fn correlate_planes<T: Tiled>(
                         let run = &copy[i * field.grid_row + j..];
                         assert!(last + wide <= run.len(), "the field's slack is too short");
                         // SAFETY: the rows are in the field, as just checked; C is a run of the output,
-                        // inside by the caller's word, of a plane of this thread's own, or `line`.
+                        // inside by the caller's check, of a plane of this thread's own, or `line`.
                         unsafe {
                             (tile.run)(Product {
                                 k: rows.len(),

@@ -122,7 +122,7 @@ impl<V: Lanes, const K: usize> Plane<'_, V, K> {
         let mut sums = [self.start; ROWS];
         unrolled!(t < (ROWS - 1) * STEP + K => {
             let row = rows[t].wrapping_offset(column);
-            // SAFETY: a row of the plane, or zeros; the rest is the caller's promise.
+            // SAFETY: a row of the plane, or zeros, read where the block's masks say; `Vector`'s *Instructions*.
             unsafe {
                 let x = taps::<V, K, STEP, EDGE>(row, &block.masks);
                 if t + STEP >= K {

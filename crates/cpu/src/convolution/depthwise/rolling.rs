@@ -37,7 +37,7 @@ impl<const STEP: usize> Job for Rolling<'_, STEP> {
             let (source, filter, start) = (job.operands)(item);
             assert!(source.len() == h * w);
             // SAFETY: the masks keep to the source, whose length was just checked; the result is of the
-            // grid's size and this thread's own by the caller's word.
+            // grid's size and this thread's own by the *Planes invariant*.
             unsafe {
                 let plane = Plane {
                     source: source.as_ptr(),

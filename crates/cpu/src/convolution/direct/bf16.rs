@@ -385,7 +385,7 @@ impl Group<'_> {
         let bias = self.bias.map_or(std::ptr::null(), <[bf16]>::as_ptr);
         if t.column == 1 {
             let (from, rows, row) = (sums, sizes.outputs, t.channel);
-            // SAFETY: the caller's promise; the sums are there.
+            // SAFETY: this function's contract; the sums are there.
             unsafe {
                 (self.all.kernels.scatter)(Scatter { from, rows, bias, to: out, row, runs: spans })
             };

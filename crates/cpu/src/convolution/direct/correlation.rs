@@ -255,7 +255,7 @@ impl<T: Tiled> Work<'_, T> {
                 ..self.target
             },
         };
-        // SAFETY: the caller's promise; blocks and groups are disjoint parts of the target.
+        // SAFETY: this function's contract; blocks and groups are disjoint parts of the target.
         unsafe {
             match way {
                 Way::Packed => job.run(panels, out),
@@ -326,7 +326,7 @@ impl<T: Tiled> Block<'_, T> {
                     for (p, place) in places.iter().enumerate() {
                         for steps in self.steps.seen(piece, place.seen) {
                             let panel = &block[row(p, steps.start)..][..steps.len() * wide];
-                            // SAFETY: the caller's promise; the panel has a row for each step.
+                            // SAFETY: this function's contract; the panel has a row for each step.
                             unsafe {
                                 let panel = (panel.as_ptr(), std::ptr::null());
                                 self.tiles(steps, filters, panel, place, spill, out);
@@ -380,7 +380,7 @@ impl<T: Tiled> Block<'_, T> {
                             later[p].bring();
                         }
                         for steps in self.steps.seen(piece, place.seen) {
-                            // SAFETY: the caller's promise; the rows are in the field, as just checked
+                            // SAFETY: this function's contract; the rows are in the field, as just checked
                             // for the farthest.
                             unsafe {
                                 let panel = (sources[p], self.rows[steps.start..].as_ptr());
@@ -421,7 +421,7 @@ impl<T: Tiled> Block<'_, T> {
                         for steps in self.steps.seen(piece, seen) {
                             let first = steps.start == self.steps.first(seen);
                             // SAFETY: the points are in the field, as just checked for the farthest; the
-                            // panel of filters has a row for each step; the rest is the caller's promise.
+                            // panel of filters has a row for each step; the target is this thread's.
                             unsafe {
                                 (self.tile.run)(Product {
                                     k: steps.len(),
@@ -511,7 +511,7 @@ impl<T: Tiled> Block<'_, T> {
             b: panel.0,
             rows: panel.1,
             c: match straight {
-                // SAFETY: inside the output by the caller's word.
+                // SAFETY: inside the output by this function's contract.
                 Some(run) => unsafe { out.add(run.at + channel) },
                 None => spill.as_mut_ptr(),
             },
@@ -533,7 +533,7 @@ impl<T: Tiled> Block<'_, T> {
             for run in &place.runs {
                 let line = &line[run.lane..run.lane + run.len];
                 let at = run.at + channel + i * self.target.channel;
-                // SAFETY: inside the output by the caller's word.
+                // SAFETY: inside the output by this function's contract.
                 unsafe { bring(line, out.add(at), self.target.column, add) };
             }
         }

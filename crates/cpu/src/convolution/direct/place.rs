@@ -55,7 +55,7 @@ impl Place {
 #[inline(always)]
 pub(super) unsafe fn bring<T: Float>(line: &[T], to: *mut T, column: usize, add: bool) {
     const PIECE: usize = 4;
-    // SAFETY: the caller's promise; pieces are inside the line.
+    // SAFETY: this function's contract; pieces are inside the line.
     unsafe {
         let mut j = 0;
         if column == 1 && !add {

@@ -22,14 +22,14 @@ const WIDE: usize = 1024;
 /// Writes the value of every output of the plan to its place from `out` on.
 ///
 /// # Safety
-/// Every position of the plan relative to `input` is an element that can be read and is not written
+/// *Fold invariant*: every position of the plan relative to `input` is an element that can be read and is not written
 /// meanwhile; `out` has room for all outputs, which nobody else uses.
 pub unsafe fn fold<F: Fold>(f: &F, plan: &Plan, input: *const F::In, out: *mut F::Acc) {
     let (count, outputs) = (plan.count(), plan.outputs());
     let parts = match plan.narrow_columns(NARROW) {
         _ if count == 0 || outputs == 0 => {
             for o in 0..outputs {
-                // SAFETY: the caller gives room for all outputs.
+                // SAFETY: the *Fold invariant*: there is room for all outputs.
                 unsafe { out.add(o).write(f.identity()) };
             }
             return;
@@ -45,7 +45,7 @@ pub unsafe fn fold<F: Fold>(f: &F, plan: &Plan, input: *const F::In, out: *mut F
         let (inner, stride) = images.folded().0;
         stride == 1 && inner >= least(ROW, 8)
     });
-    // SAFETY: the caller's word; parts lie inside the plan.
+    // SAFETY: the *Fold invariant*; parts lie inside the plan.
     unsafe {
         match (images, parts) {
             (Some(images), _) => fold_in_parts(f, outputs, input, (images, None), out),
@@ -90,7 +90,7 @@ unsafe fn fold_in_parts<F: Fold>(
     let parts = main.outputs() / outputs;
     // One more than the parts: the rest, which is empty when they come out even.
     let mut partial = vec![f.identity(); (parts + 1) * outputs];
-    // SAFETY: the caller's word; `partial` has room for both.
+    // SAFETY: the *Fold invariant* of both plans; `partial` has room for both.
     unsafe {
         fold_whole(f, &main, input, outputs, partial.as_mut_ptr());
         if let Some((rest, offset)) = rest {
@@ -106,7 +106,7 @@ unsafe fn fold_in_parts<F: Fold>(
                 tree.push(*part, |a, b| f.combine(a, b));
             }
             let value = tree.finish(f.identity(), |a, b| f.combine(a, b));
-            // SAFETY: the caller gives room for all outputs.
+            // SAFETY: the *Fold invariant*: there is room for all outputs.
             unsafe { out.at(output).write(value) };
         }
     });
@@ -117,8 +117,7 @@ impl<F: Fold> Kernel for Job<'_, F> {
     const WIDE: bool = false;
     #[inline(always)]
     fn run<const FMA: bool>(self) {
-        // SAFETY: `fold`'s caller promised that the plan's positions can be read and the outputs
-        // written; ranges are disjoint.
+        // SAFETY: the *Fold invariant*, of the whole job; ranges are disjoint.
         unsafe {
             if self.plan.by_columns() { columns::<F, FMA>(self) } else { rows::<F, FMA>(self) }
         }

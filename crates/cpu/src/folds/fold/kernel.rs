@@ -327,7 +327,7 @@ pub unsafe fn gather<T: Copy>(
     tile: &mut [MaybeUninit<T>],
 ) -> &[T] {
     if stride == 1 {
-        // SAFETY: `n` neighbours, by the caller's word.
+        // SAFETY: `n` neighbours, by this function's contract.
         return unsafe { std::slice::from_raw_parts(at, n) };
     }
     for (i, slot) in tile[..n].iter_mut().enumerate() {

@@ -43,7 +43,7 @@ pub fn are_pairs(source: *const bf16, row: isize) -> bool {
 /// The source is readable wherever `k`, `count` and the distances lead, and `out` takes the panels, which
 /// nobody else uses.
 pub unsafe fn pack(all: HalfPanels) {
-    // SAFETY: the caller's promise, in all three.
+    // SAFETY: the *Panel invariant*, in all three.
     unsafe {
         if all.row == 1 && are_pairs(all.source, all.column) {
             let whole = Panels {

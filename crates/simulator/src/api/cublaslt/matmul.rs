@@ -171,7 +171,7 @@ pub extern "C" fn cublasLtMatmul(
         let scale = |from: *const c_void| match product.description.scale {
             // SAFETY: the caller gives a number of the scale's type.
             F64 => unsafe { from.cast::<f64>().read() },
-            // SAFETY: as above.
+            // SAFETY: the caller gives a number of the scale's type, f32 where it is not f64.
             _ => f64::from(unsafe { from.cast::<f32>().read() }),
         };
         let (alpha, beta) = (scale(alpha), scale(beta));

@@ -50,7 +50,7 @@ pub extern "C" fn nvrtcGetNumSupportedArchs(count: *mut i32) -> Outcome {
     if count.is_null() {
         return Outcome::INVALID_INPUT;
     }
-    // SAFETY: the caller gave it for this.
+    // SAFETY: not null, and by the API's contract a place for a number.
     unsafe { count.write(architectures().len() as i32) };
     Outcome::SUCCESS
 }
