@@ -119,17 +119,6 @@ impl ProcessGroup {
 
     /// This process's rank in the group.
     ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
-    /// # fn main() -> torchrs::Result<()> {
-    /// # two_ranks(|group| {
-    /// let ranks = group.all_gather_bytes(&[group.rank() as u8])?;
-    /// assert_eq!(ranks, [[0], [1]]);
-    /// # Ok(())
-    /// # })
-    /// # }
-    /// ```
-    ///
     /// # Panics
     /// Throws [`Error::Argument`] on a rank that is not a member; see [`is_member`](Self::is_member).
     #[track_caller]

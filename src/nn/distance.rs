@@ -85,13 +85,6 @@ pub struct Bilinear {
 
 impl Bilinear {
     /// With a bias. Weight and bias start uniform within 1 / sqrt(in1_features).
-    ///
-    /// ```
-    /// use torchrs::nn::Bilinear;
-    /// let layer = Bilinear::new(4, 3, 2);
-    /// assert_eq!(layer.weight.shape(), &[2, 4, 3]);
-    /// assert!(layer.weight.abs().max().item() <= 0.5);
-    /// ```
     pub fn new(in1_features: usize, in2_features: usize, out_features: usize) -> Self {
         let bound = 1.0 / (in1_features as f64).sqrt();
         let shape = [out_features, in1_features, in2_features];

@@ -149,11 +149,6 @@ impl Storage {
 
     /// Uninitialised memory of a device, from its caching allocator.
     ///
-    /// ```
-    /// use torchrs::{Device, storage::Storage};
-    /// assert_eq!(Storage::on(Device::Cpu, 64).nbytes(), 64);
-    /// ```
-    ///
     /// # Panics
     /// Throws when there is no such device, or no memory left on it.
     #[track_caller]

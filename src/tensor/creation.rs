@@ -82,11 +82,6 @@ pub const fn default_dtype() -> Dtype {
 
 impl Tensor {
     /// Uninitialised elements (`torch.empty`): write them before reading.
-    ///
-    /// ```
-    /// use torchrs::{Tensor, Dtype::F32};
-    /// assert_eq!(Tensor::empty([2, 3], F32).shape(), &[2, 3]);
-    /// ```
     #[track_caller]
     pub fn empty(shape: impl AsRef<[usize]>, options: impl Into<TensorOptions>) -> Tensor {
         let (shape, options) = (shape.as_ref(), options.into());

@@ -55,11 +55,6 @@ impl Dtype {
     };
 
     /// Bytes per element.
-    ///
-    /// ```
-    /// use torchrs::Dtype;
-    /// assert_eq!((Dtype::Bool.size(), Dtype::BF16.size(), Dtype::C128.size()), (1, 2, 16));
-    /// ```
     #[inline]
     pub const fn size(self) -> usize {
         match self {
@@ -97,11 +92,6 @@ impl Dtype {
 
     /// The type of a complex number's parts; a type that is not complex itself
     /// (`torch.dtype.to_real`).
-    ///
-    /// ```
-    /// use torchrs::Dtype;
-    /// assert_eq!((Dtype::C128.to_real(), Dtype::F16.to_real()), (Dtype::F64, Dtype::F16));
-    /// ```
     #[inline]
     pub const fn to_real(self) -> Dtype {
         match self {
@@ -194,11 +184,6 @@ pub trait Element:
     sealed::Sealed + Copy + Send + Sync + Default + PartialEq + std::fmt::Debug + 'static
 {
     /// The dtype of which this is the element.
-    ///
-    /// ```
-    /// use torchrs::{Dtype, tensor::Element};
-    /// assert_eq!((f32::DTYPE, bool::DTYPE), (Dtype::F32, Dtype::Bool));
-    /// ```
     const DTYPE: Dtype;
     /// Rounds (floats), truncates and wraps (integers), or compares with zero (bool).
     ///
@@ -234,11 +219,6 @@ pub trait Element:
         Self::from_f64(value.re)
     }
     /// The value as a complex number.
-    ///
-    /// ```
-    /// use torchrs::{Complex, tensor::Element};
-    /// assert_eq!(2i64.to_complex(), Complex::new(2.0, 0.0));
-    /// ```
     fn to_complex(self) -> Complex<f64> {
         Complex::new(self.to_f64(), 0.0)
     }

@@ -129,12 +129,6 @@ impl Layout {
     }
 
     /// Dense row-major, at offset 0.
-    ///
-    /// ```
-    /// use torchrs::tensor::Layout;
-    /// let layout = Layout::contiguous(&[2, 3, 4]);
-    /// assert_eq!((&layout.strides[..], layout.offset), (&[12, 4, 1][..], 0));
-    /// ```
     #[inline]
     pub fn contiguous(shape: &[usize]) -> Self {
         if Self::is_inline(shape) {
@@ -179,11 +173,6 @@ impl Layout {
     }
 
     /// Number of elements.
-    ///
-    /// ```
-    /// use torchrs::tensor::Layout;
-    /// assert_eq!((Layout::contiguous(&[2, 3]).numel(), Layout::contiguous(&[]).numel()), (6, 1));
-    /// ```
     #[inline]
     pub fn numel(&self) -> usize {
         let shape = &self.shape[..];

@@ -85,13 +85,6 @@ impl ResultType {
     }
 
     /// Adds an operand.
-    ///
-    /// ```
-    /// use torchrs::{Dtype, Tensor, tensor::ResultType};
-    /// let x = Tensor::zeros([2], Dtype::I16);
-    /// let types = ResultType::default().operand((&x).into()).operand(3.into());
-    /// assert_eq!(types.dtype(), Dtype::I16);
-    /// ```
     #[inline]
     pub fn operand(self, operand: Operand<'_>) -> Self {
         match operand {

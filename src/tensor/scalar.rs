@@ -22,11 +22,6 @@ pub enum Scalar {
 
 impl Scalar {
     /// The value as f64.
-    ///
-    /// ```
-    /// use torchrs::Scalar;
-    /// assert_eq!((Scalar::I(3).to_f64(), Scalar::B(true).to_f64()), (3.0, 1.0));
-    /// ```
     #[inline]
     pub fn to_f64(self) -> f64 {
         match self {
@@ -52,11 +47,6 @@ impl Scalar {
     }
 
     /// The dtype of a tensor made of this number alone (`torch.tensor(2.0).dtype`).
-    ///
-    /// ```
-    /// use torchrs::{Dtype, Scalar};
-    /// assert_eq!((Scalar::F(1.0).dtype(), Scalar::I(1).dtype()), (Dtype::F32, Dtype::I64));
-    /// ```
     #[inline]
     pub fn dtype(self) -> Dtype {
         match self {

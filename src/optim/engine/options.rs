@@ -75,11 +75,6 @@ pub fn not_negative(
 }
 
 /// Value and rule of an option that must be in [0, 1), if it is not.
-///
-/// ```
-/// use torchrs::optim::engine::below_one;
-/// assert!(below_one("betas", 0.999).is_ok() && below_one("betas", 1.0).is_err());
-/// ```
 pub fn below_one(
     name: &'static str,
     value: f64,
@@ -91,12 +86,6 @@ pub fn below_one(
 }
 
 /// The ranges that all optimizers of Adam's family share.
-///
-/// ```
-/// use torchrs::optim::engine::adam_ranges;
-/// assert!(adam_ranges(1e-3, (0.9, 0.999), 1e-8, 0.0).is_ok());
-/// assert_eq!(adam_ranges(1e-3, (0.9, 1.0), 1e-8, 0.0).unwrap_err().0, "betas");
-/// ```
 pub fn adam_ranges(
     lr: f64,
     betas: (f64, f64),
@@ -111,13 +100,6 @@ pub fn adam_ranges(
 }
 
 /// Value and rule of an option that must be in `[low, high]`, if it is not.
-///
-/// ```
-/// use torchrs::optim::engine::within;
-/// assert!(within("rho", 1.0, 0.0, 1.0).is_ok());
-/// let rule = "1.5; must be from 0 to 1".to_owned();
-/// assert_eq!(within("rho", 1.5, 0.0, 1.0), Err(("rho", rule)));
-/// ```
 pub fn within(
     name: &'static str,
     value: f64,

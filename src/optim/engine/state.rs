@@ -92,41 +92,6 @@ impl StateReader<'_> {
 
     /// A number; a tensor with one element counts as one.
     ///
-    /// ```
-    /// # use std::collections::BTreeMap;
-    /// # use torchrs::optim::engine::{Item, ParamState, Rule, RuleOptimizer, StateReader};
-    /// # use torchrs::optim::{Optimizer, SGDOptions, StateValue};
-    /// # use torchrs::{Result, Tensor};
-    /// struct State;
-    /// impl ParamState for State {
-    ///     fn load(entries: &StateReader<'_>) -> Result<Self> {
-    ///         assert_eq!(entries.number("step")?, 3.0);
-    ///         assert!(entries.number("steps").is_err());
-    ///         Ok(State)
-    ///     }
-    /// #     fn save(&self) -> BTreeMap<String, StateValue> {
-    /// #         BTreeMap::new()
-    /// #     }
-    /// }
-    /// # enum TestRule {}
-    /// # impl Rule for TestRule {
-    /// #     type Options = SGDOptions;
-    /// #     type State = State;
-    /// #     const NAME: &'static str = "Test";
-    /// #     fn init(_: &SGDOptions, _: &Tensor) -> State {
-    /// #         State
-    /// #     }
-    /// #     fn update(_: &SGDOptions, _: &mut [Item<'_, State>]) {}
-    /// # }
-    /// # let w = Tensor::from([1f32, 2.]).requires_grad_(true);
-    /// # let mut optimizer = RuleOptimizer::<TestRule>::new([w], Default::default());
-    /// # let mut saved = optimizer.state_dict();
-    /// // of a parameter with two elements:
-    /// saved.state[0].insert("step".into(), StateValue::Number(3.0));
-    /// # optimizer.load_state_dict(&saved)?;
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// [`Error::Argument`] when there is none of this name.
     pub fn number(&self, name: &str) -> Result<f64> {

@@ -39,15 +39,6 @@ pub struct CosineAnnealing {
 impl CosineAnnealingLR {
     /// For `optimizer`; PyTorch's default for `eta_min` is 0.
     ///
-    /// ```
-    /// use torchrs::optim::lr_scheduler::{CosineAnnealingLR, LRScheduler};
-    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
-    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
-    /// let mut schedule = CosineAnnealingLR::new(&mut optimizer, 2, 0.5);
-    /// let rates = [0; 2].map(|_| { schedule.step(&mut optimizer); optimizer.lr(0) });
-    /// assert!((rates[0] - 0.75).abs() < 1e-12 && (rates[1] - 0.5).abs() < 1e-12);
-    /// ```
-    ///
     /// # Panics
     /// Throws [`Error::Argument`] when `t_max` is 0.
     #[track_caller]

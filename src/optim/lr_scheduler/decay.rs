@@ -35,15 +35,6 @@ pub struct Step {
 impl StepLR {
     /// For `optimizer`; PyTorch's default for `gamma` is 0.1.
     ///
-    /// ```
-    /// use torchrs::optim::lr_scheduler::{LRScheduler, StepLR};
-    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
-    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
-    /// let mut schedule = StepLR::new(&mut optimizer, 1, 0.25);
-    /// let rates = [0; 2].map(|_| { schedule.step(&mut optimizer); optimizer.lr(0) });
-    /// assert_eq!(rates, [0.25, 0.0625]);
-    /// ```
-    ///
     /// # Panics
     /// Throws [`Error::Argument`] when `step_size` is 0.
     #[track_caller]

@@ -173,11 +173,6 @@ pub struct Moment {
 /// ```
 pub trait Schedule: Send {
     /// PyTorch's name, for messages.
-    ///
-    /// ```
-    /// use torchrs::optim::lr_scheduler::{Schedule, Step};
-    /// assert_eq!(Step::NAME, "StepLR");
-    /// ```
     const NAME: &'static str;
     /// The next rate of a group, from its current one.
     fn next(&self, at: &Moment) -> f64;

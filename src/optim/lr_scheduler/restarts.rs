@@ -45,16 +45,6 @@ pub struct WarmRestarts {
 impl CosineAnnealingWarmRestarts {
     /// For `optimizer`; PyTorch's defaults are 1 for `t_mult` and 0 for `eta_min`.
     ///
-    /// ```
-    /// use torchrs::optim::lr_scheduler::{CosineAnnealingWarmRestarts, LRScheduler};
-    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
-    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
-    /// let mut schedule = CosineAnnealingWarmRestarts::new(&mut optimizer, 1, 2, 0.5);
-    /// let rates = [0; 3].map(|_| { schedule.step(&mut optimizer); optimizer.lr(0) });
-    /// assert_eq!((rates[0], rates[2]), (1.0, 1.0)); // cycles of 1, 2, .. epochs
-    /// assert!((rates[1] - 0.75).abs() < 1e-12);
-    /// ```
-    ///
     /// # Panics
     /// Throws [`Error::Argument`] when `t_0` or `t_mult` is 0.
     #[track_caller]
