@@ -157,7 +157,9 @@ fn programs_of(row: &Row) -> Vec<(String, Program)> {
     let floats = [Compute::F32, Compute::F64].as_slice();
     let computes = match row.kind {
         Kind::Float | Kind::Update => floats,
-        Kind::Arith | Kind::Numeric | Kind::Compare => &[Compute::F32, Compute::F64, Compute::I64],
+        Kind::Arith | Kind::Numeric | Kind::Difference | Kind::Compare => {
+            &[Compute::F32, Compute::F64, Compute::I64]
+        }
         Kind::Bitwise => &[Compute::I64],
     };
     let forward = computes.iter().map(|c| (format!("{} {c:?}", row.name), source(&row.kernel, *c)));

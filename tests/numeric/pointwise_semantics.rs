@@ -496,6 +496,91 @@ fn the_next_number_of_every_floating_point_type() {
     }
 }
 
+#[test]
+fn subtraction_refuses_bools_beside_numbers_too() {
+    type Op = fn(&Tensor, &Tensor) -> Tensor;
+    let table: [(&str, Op); 9] = [
+        ("sub: takes numbers, got f32 and bool", |x, mask| x - mask),
+        ("sub: takes numbers, got bool and f32", |x, mask| mask - x),
+        ("sub: takes numbers, got bool and i64", |_, mask| mask - 2i64),
+        ("sub: takes numbers, got f32 and bool", |_, mask| 1.0 - mask),
+        ("sub: takes numbers, got f32 and bool", |x, _| x.sub(true)),
+        ("sub: takes numbers, got f32 and bool", |x, mask| x.sub_(mask).clone()),
+        ("sub: takes numbers, got c64 and bool", |x, mask| x.to_dtype(torchrs::Dtype::C64) - mask),
+        ("rsub: takes numbers, got f32 and bool", |x, mask| mask.rsub(x, 1)),
+        ("sub_scaled: takes numbers, got f32 and bool", |x, mask| x.sub_scaled(mask, 2)),
+    ];
+    let (x, mask) = (f32s([1.0, 2.0]), Tensor::from([true, false]));
+    for (want, f) in table {
+        let text = catch(|| f(&x, &mask)).unwrap_err().to_string();
+        assert!(text.starts_with(want) && text.contains("logical_xor"), "{want}: {text}");
+    }
+    assert_eq!(x.to_vec::<f32>(), [1.0, 2.0]);
+}
+
+/// Beside a half type a number, and a tensor without dimensions, is a number of that type, in comparisons too.
+#[test]
+fn comparisons_of_halves_round_both_sides() {
+    let x = Tensor::from([1f32, 0.5, f32::NAN]).to_dtype(BF16);
+    let wide = Tensor::scalar(1.001).to_dtype(F64);
+    assert_eq!(x.eq(1.001).to_vec::<bool>(), [true, false, false]);
+    assert_eq!(x.eq(&wide).to_vec::<bool>(), [true, false, false]);
+    assert_eq!(wide.eq(&x).to_vec::<bool>(), [true, false, false]);
+    assert_eq!(x.lt(&wide).to_vec::<bool>(), [false, true, false]);
+    assert_eq!(x.ge(1.001).to_vec::<bool>(), [true, false, false]);
+    assert_eq!(x.ne(f64::NAN).to_vec::<bool>(), [true; 3]);
+    assert_eq!(x.logical_and(&Tensor::scalar(1e-60).to_dtype(F64)).to_vec::<bool>(), [false; 3]);
+    // Above the largest f16 lies infinity only.
+    let infinite = Tensor::from([65504f32, f32::INFINITY]).to_dtype(F16);
+    assert_eq!(infinite.eq(1e6).to_vec::<bool>(), [false, true]);
+    // In place, with the old value on either side.
+    assert_eq!(x.clone_contiguous().lt_(1.001).to_vec::<f32>(), [0.0, 1.0, 0.0]);
+    let counts = Tensor::from([257i64, 256]);
+    assert_eq!(counts.eq_(&Tensor::from([256f32, 256.]).to_dtype(BF16)).to_vec::<i64>(), [1, 1]);
+    // A wider tensor with dimensions is what all are compared in.
+    assert_eq!(x.eq(&wide.expand(&[3])).to_vec::<bool>(), [false; 3]);
+}
+
+#[test]
+fn ops_of_one_type_refuse_others() {
+    let (x, wide) = (f32s([0.0, 1.0]), Tensor::from([1f64, 1.]));
+    for (name, result) in [
+        ("`end` of f64", catch(|| x.lerp(&wide, 0.5))),
+        ("`weight` of f64", catch(|| x.lerp(&x, &wide))),
+        ("`end` of f64", catch(|| x.lerp_(&wide, 0.5).clone())),
+    ] {
+        let text = result.unwrap_err().to_string();
+        assert!(text.contains("tensors of one type, got f32") && text.contains(name), "{text}");
+    }
+}
+
+#[test]
+fn ldexp_keeps_half_types() {
+    let (x, by) = (Tensor::from([1.5f32, 3.]).to_dtype(F16), Tensor::from([2i64, -1]));
+    assert_eq!((x.ldexp(&by).dtype(), x.ldexp(&by).to_vec::<f32>()), (F16, vec![6.0, 1.5]));
+    assert_eq!(x.to_dtype(F64).ldexp(&by).dtype(), F64);
+    assert_eq!(by.ldexp(&by).dtype(), F32);
+}
+
+/// PyTorch looks at no dimension where there is nothing to do.
+#[test]
+fn tensors_without_elements_take_any_dimension_as_in_pytorch() {
+    let (none, number) = (Tensor::zeros([0], F32), Tensor::scalar(2.0));
+    for dim in [-3, 2] {
+        assert_eq!(none.cummax(dim).1.shape(), [0]);
+        assert_eq!((number.cummin(dim).0.item(), number.cummin(dim).1.item()), (2.0, 0.0));
+        assert_eq!(none.roll(&[1], &[dim]).shape(), [0]);
+        assert_eq!(Tensor::cat(&[&none, &none], dim).shape(), [0]);
+    }
+    assert!(message(|| Tensor::ones([3], F32).cummax(2).0).contains("dim"));
+    assert!(message(|| Tensor::cat(&[&none, &Tensor::ones([2], F32)], 2)).contains("dim"));
+    assert!(message(|| number.roll(&[1], &[0])).contains("0-dim"));
+    let sizes =
+        |x: &Tensor, n, dim| x.chunk(n, dim).iter().map(|t| t.size(dim)).collect::<Vec<_>>();
+    assert_eq!(sizes(&Tensor::zeros([0, 3], F32), 4, 0), [0; 4]);
+    assert_eq!(sizes(&Tensor::zeros([0, 3], F32), 2, 1), [2, 1]);
+}
+
 /// Which type an op of one operand gives for each of the operand's types.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Rule {

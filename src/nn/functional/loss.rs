@@ -190,7 +190,8 @@ pub struct BCEWithLogitsOptions {
 /// ```
 ///
 /// # Panics
-/// Throws [`Error::Shape`] when the shapes differ.
+/// Throws [`Error::Shape`] when the shapes differ, and [`Error::Dtype`] for a target that is not of floating-point
+/// numbers.
 #[track_caller]
 pub fn binary_cross_entropy_with_logits(input: &Tensor, target: &Tensor) -> Tensor {
     binary_cross_entropy_with_logits_with(input, target, BCEWithLogitsOptions::default())
@@ -220,6 +221,11 @@ pub fn binary_cross_entropy_with_logits_with(
     let options = &options;
     let op = "binary_cross_entropy_with_logits";
     check_equal(op, input, target);
+    if !target.dtype().is_floating_point() {
+        let (x, t) = (input.dtype(), target.dtype());
+        let message = format!("the target holds {t}; convert it with `.to_dtype({x:?})`");
+        throw(Error::dtype(op, message));
+    }
     let losses = match &options.pos_weight {
         Some(weight) => logit_error(input, target, weight),
         None => logit_error(input, target, 1.0),
@@ -239,8 +245,8 @@ pub fn binary_cross_entropy_with_logits_with(
 /// ```
 ///
 /// # Panics
-/// Throws [`Error::Shape`] when the shapes differ, and [`Error::Argument`] for numbers outside [0, 1];
-/// on a GPU the next call that waits for it throws that, and the process must be restarted.
+/// Throws [`Error::Shape`] or [`Error::Dtype`] when shapes or types differ, and [`Error::Argument`] for numbers
+/// outside [0, 1]; on a GPU the next call that waits for it throws that, and the process must be restarted.
 #[track_caller]
 pub fn binary_cross_entropy(
     input: &Tensor,
@@ -252,6 +258,13 @@ pub fn binary_cross_entropy(
         binary_cross_entropy(&x, &t, w.as_ref(), reduction)
     });
     check_equal("binary_cross_entropy", input, target);
+    if input.dtype() != target.dtype() {
+        let (x, t) = (input.dtype(), target.dtype());
+        throw(Error::dtype(
+            "binary_cross_entropy",
+            format!("input holds {x} and target {t}; convert the target with `.to_dtype({x:?})`"),
+        ));
+    }
     assert_probabilities("binary_cross_entropy", "input", input);
     assert_probabilities("binary_cross_entropy", "target", target);
     reduce(weighted(probability_error(input, target), weight), reduction)

@@ -338,7 +338,7 @@ pub fn multilabel_margin_loss(input: &Tensor, target: &Tensor, reduction: Reduct
 /// ```
 ///
 /// # Panics
-/// Throws [`Error::Shape`] when the shapes do not broadcast.
+/// Throws [`Error::Shape`] when the shapes do not broadcast, and for a single number.
 #[track_caller]
 pub fn multilabel_soft_margin_loss(
     input: &Tensor,
@@ -346,6 +346,12 @@ pub fn multilabel_soft_margin_loss(
     weight: Option<&Tensor>,
     reduction: Reduction,
 ) -> Tensor {
+    if input.dim() == 0 {
+        throw(Error::shape(
+            "multilabel_soft_margin_loss",
+            "takes scores [N, C] or [C], got a 0-dim tensor",
+        ));
+    }
     let losses = -(target * input.logsigmoid() + (1.0 - target) * (-input).logsigmoid());
     let losses = weighted(losses, weight);
     reduce(losses.mean_dim(&[-1], false), reduction)

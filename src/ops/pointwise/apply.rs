@@ -8,7 +8,7 @@ use super::complex;
 use super::derivative::{backward, tangent, uses_input};
 use super::operands::{
     allocate, broadcast, buffer, common_dtype, compute_of, compute_type, constant, constants,
-    device_of, has_complex, overlap, overlaps_otherwise, tensor,
+    device_of, has_complex, overlap, overlaps_otherwise, rounded, tensor,
 };
 use super::row::{Kind, Row};
 use crate::amp;
@@ -55,6 +55,9 @@ pub fn apply(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar]) -> Te
         return out;
     }
     let common = common_dtype(row, inputs);
+    let mut kept = SmallVec::new();
+    let halves = rounded(row, common, inputs, &mut kept);
+    let inputs = halves.as_deref().unwrap_or(inputs);
     let shape = broadcast(row.name, inputs);
     let output = allocate(&shape, row.result_dtype(common), inputs);
     // SAFETY: the output is new and has the shape that the inputs broadcast to.
@@ -93,7 +96,7 @@ fn recorded(
 }
 
 /// What most calls are: all tensors have the shape of one of them, which is given back, and its type, in
-/// which kernels compute, and lie densely; the numbers beside them do not widen that type.
+/// which kernels compute, and lie densely; the numbers beside them are no bools and do not widen that type.
 #[inline]
 pub(super) fn alike<'a>(inputs: &[Operand<'a>]) -> Option<&'a Tensor> {
     let mut first: Option<&Tensor> = None;
@@ -105,6 +108,7 @@ pub(super) fn alike<'a>(inputs: &[Operand<'a>]) -> Option<&'a Tensor> {
                     return None;
                 }
             }
+            Operand::Scalar(Scalar::B(_)) => return None,
             Operand::Scalar(number) => {
                 numbers += 1;
                 float |= matches!(number, Scalar::F(_));
@@ -138,7 +142,7 @@ pub(super) fn keeps(row: &Row, dtype: Dtype) -> bool {
     }
     match row.kind {
         Kind::Float => dtype.is_floating_point(),
-        Kind::Arith | Kind::Numeric => true,
+        Kind::Arith | Kind::Numeric | Kind::Difference => true,
         _ => false,
     }
 }
@@ -263,6 +267,9 @@ pub fn apply_inplace(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar
         ));
     }
 
+    let mut kept = SmallVec::new();
+    let halves = rounded(row, common, inputs, &mut kept);
+    let inputs = halves.as_deref().unwrap_or(inputs);
     let tensors: SmallVec<[&Tensor; 4]> = inputs.iter().filter_map(tensor).collect();
     let before = Before::new(row, target, inputs, &tensors);
     {

@@ -1,8 +1,9 @@
 //! Rows: arithmetic of one and two operands.
 
+use super::operands::refuse_bools;
 use super::{apply, apply_inplace};
 use crate::error::{Error, throw};
-use crate::tensor::{Dtype, Operand, Scalar, Tensor, result_type};
+use crate::tensor::{Dtype, Operand, Scalar, Tensor};
 
 crate::pointwise! {
     table rows for Tensor;
@@ -40,7 +41,7 @@ crate::pointwise! {
     /// assert_eq!(x.sub(&Tensor::from([10f32, 20.])).to_vec::<f32>(), [-9.0, -18.0]);
     /// assert_eq!(x.sub_(0.5).to_vec::<f32>(), [0.5, 1.5]);
     /// ```
-    pub numeric sub / sub_ (x, other) = x - other;
+    pub difference sub / sub_ (x, other) = x - other;
         grad(g) { x: g, other: -g }
         complex(z) { join(z.pairs(0) - z.pairs(1)) }
 
@@ -244,7 +245,7 @@ impl Tensor {
         alpha: impl Into<Scalar>,
     ) -> Tensor {
         let other = other.into();
-        refuse_bool("sub_scaled", self, other);
+        refuse_bools("sub_scaled", &[self.into(), other]);
         self.add_scaled(other, negative(alpha.into()))
     }
 
@@ -263,7 +264,7 @@ impl Tensor {
         alpha: impl Into<Scalar>,
     ) -> &Tensor {
         let other = other.into();
-        refuse_bool("sub_scaled_", self, other);
+        refuse_bools("sub_scaled_", &[self.into(), other]);
         apply_inplace(&rows::add_scaled, &[self.into(), other], &[negative(alpha.into())]);
         self
     }
@@ -281,7 +282,7 @@ impl Tensor {
     #[track_caller]
     pub fn rsub<'a>(&self, other: impl Into<Operand<'a>>, alpha: impl Into<Scalar>) -> Tensor {
         let other = other.into();
-        refuse_bool("rsub", self, other);
+        refuse_bools("rsub", &[other, self.into()]);
         apply(&rows::add_scaled, &[other, self.into()], &[negative(alpha.into())])
     }
 
@@ -351,9 +352,9 @@ impl Tensor {
         self
     }
 
-    /// A second operand of an op that promotes no types.
+    /// An operand of an op that promotes no types.
     #[track_caller]
-    fn of_one_type<'a>(&self, op: &str, name: &str, other: Operand<'a>) -> Operand<'a> {
+    pub(super) fn of_one_type<'a>(&self, op: &str, name: &str, other: Operand<'a>) -> Operand<'a> {
         if let Operand::Tensor(t) = other
             && t.dtype() != self.dtype()
         {
@@ -404,6 +405,12 @@ impl Tensor {
     #[track_caller]
     pub fn ldexp<'a>(&self, other: impl Into<Operand<'a>>) -> Tensor {
         match other.into() {
+            // The power has the tensor's type, so that half types stay.
+            Operand::Tensor(t)
+                if self.dtype().is_floating_point() && self.dtype() != Dtype::F32 =>
+            {
+                self * t.rpow(&Tensor::full([], 2.0, (self.dtype(), self.device())))
+            }
             Operand::Tensor(t) => self * t.exp2(),
             Operand::Scalar(s) => self * s.to_f64().exp2(),
         }
@@ -514,12 +521,5 @@ fn negative(s: Scalar) -> Scalar {
         Scalar::F(v) => Scalar::F(-v),
         Scalar::I(v) => Scalar::I(v.wrapping_neg()),
         Scalar::B(v) => Scalar::I(-i64::from(v)),
-    }
-}
-
-#[track_caller]
-fn refuse_bool(op: &str, x: &Tensor, other: Operand<'_>) {
-    if result_type(x, other) == Dtype::Bool {
-        throw(Error::dtype(op, "takes numbers, got bool; for bool use the logical ops"));
     }
 }

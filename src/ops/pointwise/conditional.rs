@@ -21,19 +21,6 @@ crate::pointwise! {
         }
         complex(z) { choose(z.input(0), &z.pairs(1), &z.pairs(2)) }
 
-    /// The way from `x` to `end`, `weight` of it (`torch.lerp`); exact at both ends.
-    ///
-    /// ```
-    /// use torchrs::Tensor;
-    /// let x = Tensor::from([0f32, 10.]);
-    /// assert_eq!(x.lerp(&Tensor::from([4f32, 20.]), 0.25).to_vec::<f32>(), [1.0, 12.5]);
-    /// assert_eq!(x.lerp_(4.0, 0.5).to_vec::<f32>(), [2.0, 7.0]);
-    /// ```
-    pub float lerp / lerp_ (x, end, weight)
-        = select(lt(abs(weight), 0.5), x + weight * (end - x), end - (end - x) * (1.0 - weight));
-        grad(g, x, end, weight) { x: g * (1.0 - weight), end: g * weight, weight: g * (end - x) }
-        complex(z) { between(z) }
-
     /// x + value a b (`torch.addcmul`).
     ///
     /// ```
@@ -64,6 +51,12 @@ crate::pointwise! {
 
 crate::pointwise! {
     table checked without functions;
+
+    /// The way from `x` to `end`, `weight` of it; exact at both ends ([`Tensor::lerp`]).
+    float lerp(x, end, weight)
+        = select(lt(abs(weight), 0.5), x + weight * (end - x), end - (end - x) * (1.0 - weight));
+        grad(g, x, end, weight) { x: g * (1.0 - weight), end: g * weight, weight: g * (end - x) }
+        complex(z) { between(z) }
 
     // Limits that are NaN come in by a sum, which is done once where they are numbers.
     /// Between two tensors ([`Tensor::clamp`]). A limit that is met has half of the gradient; `max` has all where the
@@ -128,6 +121,43 @@ fn numbers(min: Operand<'_>, max: Operand<'_>) -> bool {
 }
 
 impl Tensor {
+    /// The way from this tensor to `end`, `weight` of it (`torch.lerp`); exact at both ends. Both may be tensors of this
+    /// one's type, or numbers.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([0f32, 10.]);
+    /// assert_eq!(x.lerp(&Tensor::from([4f32, 20.]), 0.25).to_vec::<f32>(), [1.0, 12.5]);
+    /// ```
+    ///
+    /// # Panics
+    /// Throws [`Error::Dtype`] for tensors of different types.
+    #[track_caller]
+    pub fn lerp<'a>(&self, end: impl Into<Operand<'a>>, weight: impl Into<Operand<'a>>) -> Tensor {
+        let end = self.of_one_type("lerp", "end", end.into());
+        let weight = self.of_one_type("lerp", "weight", weight.into());
+        apply(&checked::lerp, &[self.into(), end, weight], &[])
+    }
+
+    /// In-place form of [`lerp`](Self::lerp).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([0f32, 10.]);
+    /// assert_eq!(x.lerp_(4.0, 0.5).to_vec::<f32>(), [2.0, 7.0]);
+    /// ```
+    #[track_caller]
+    pub fn lerp_<'a>(
+        &self,
+        end: impl Into<Operand<'a>>,
+        weight: impl Into<Operand<'a>>,
+    ) -> &Tensor {
+        let end = self.of_one_type("lerp_", "end", end.into());
+        let weight = self.of_one_type("lerp_", "weight", weight.into());
+        apply_inplace(&checked::lerp, &[self.into(), end, weight], &[]);
+        self
+    }
+
     /// Between two limits, tensors or numbers (`torch.clamp`). `max` wins where the limits cross; NaN among the three
     /// makes NaN. On a limit that is a number the gradient is 0, and so it is for NaN. A limit that is a tensor
     /// has its own gradient: half of it where it is met.

@@ -244,6 +244,7 @@ macro_rules! __pointwise_row {
     (float $($row:tt)*) => { $crate::__pointwise_row! { @ Float Float float $($row)* } };
     (arith $($row:tt)*) => { $crate::__pointwise_row! { @ Number Arith number $($row)* } };
     (numeric $($row:tt)*) => { $crate::__pointwise_row! { @ Number Numeric number $($row)* } };
+    (difference $($row:tt)*) => { $crate::__pointwise_row! { @ Number Difference number $($row)* } };
     (compare $($row:tt)*) => { $crate::__pointwise_row! { @ Number Compare number $($row)* } };
     (bitwise $($row:tt)*) => { $crate::__pointwise_row! { @ Bits Bitwise bits $($row)* } };
     (@ $Bound:ident $Kind:ident $compile:ident $name:ident

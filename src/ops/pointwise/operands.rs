@@ -90,10 +90,66 @@ pub(super) fn common_dtype(row: &Row, inputs: &[Operand<'_>]) -> Dtype {
         }
     }
     let common = common.dtype();
+    if row.kind == Kind::Difference {
+        refuse_bools(row.name, inputs);
+    }
     if !row.takes(common) {
         refuse_dtype(row, common);
     }
     common
+}
+
+/// Refuses bools among the operands of a difference, as PyTorch: who subtracts a mask nearly always means "not" or
+/// "exclusive or".
+#[track_caller]
+pub(super) fn refuse_bools(op: &str, inputs: &[Operand<'_>]) {
+    let dtype = |input: &Operand<'_>| match input {
+        Operand::Tensor(t) => t.dtype(),
+        Operand::Scalar(s) => s.dtype(),
+    };
+    if inputs.iter().any(|input| dtype(input) == Dtype::Bool) {
+        let got = inputs.iter().map(|input| dtype(input).to_string()).collect::<Vec<_>>();
+        throw(Error::dtype(
+            op,
+            format!(
+                "takes numbers, got {}; use `logical_xor` or `logical_not`, or convert with `.to(..)`",
+                got.join(" and ")
+            ),
+        ));
+    }
+}
+
+/// The operands of a comparison in a half type, rounded to that type as in PyTorch: the number 1.001 equals 1 in bf16.
+/// `None` where no operand changes. `kept` keeps the new tensors.
+#[inline]
+pub(super) fn rounded<'a>(
+    row: &Row,
+    common: Dtype,
+    inputs: &[Operand<'a>],
+    kept: &'a mut SmallVec<[Tensor; 2]>,
+) -> Option<SmallVec<[Operand<'a>; 4]>> {
+    let half = matches!(common, Dtype::F16 | Dtype::BF16);
+    (half && row.kind == Kind::Compare).then(|| rounded_to(common, inputs, kept))
+}
+
+#[cold]
+fn rounded_to<'a>(
+    common: Dtype,
+    inputs: &[Operand<'a>],
+    kept: &'a mut SmallVec<[Tensor; 2]>,
+) -> SmallVec<[Operand<'a>; 4]> {
+    let other = |input: &Operand<'a>| tensor(input).filter(|t| t.dtype() != common);
+    kept.extend(inputs.iter().filter_map(other).map(|t| t.detach().to_dtype(common)));
+    let mut kept = kept.iter();
+    let rounded = |input: &Operand<'a>| match input {
+        Operand::Scalar(s) => Operand::Scalar(Scalar::F(match common {
+            Dtype::F16 => half::f16::from_f32(s.to_f64() as f32).to_f64(),
+            _ => half::bf16::from_f32(s.to_f64() as f32).to_f64(),
+        })),
+        Operand::Tensor(t) if t.dtype() != common => kept.next().map_or(*input, Operand::Tensor),
+        Operand::Tensor(_) => *input,
+    };
+    inputs.iter().map(rounded).collect()
 }
 
 #[cold]

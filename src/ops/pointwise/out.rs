@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::apply::{alike, is_like, keeps, run, run_alike};
 use super::operands::{
-    broadcast, common_dtype, compute_type, has_complex, overlaps_otherwise, tensor,
+    broadcast, common_dtype, compute_type, has_complex, overlaps_otherwise, rounded, tensor,
 };
 use super::row::Row;
 use crate::autograd::any_differentiated;
@@ -58,6 +58,9 @@ pub fn apply_out(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar], o
             format!("the result has shape {:?}, `out` has {:?}", &shape[..], out.shape()),
         ));
     }
+    let mut kept = SmallVec::new();
+    let halves = rounded(row, common, inputs, &mut kept);
+    let inputs = halves.as_deref().unwrap_or(inputs);
     let copy = |input: &Operand<'_>| {
         tensor(input).filter(|t| overlaps_otherwise(out, t)).map(|t| t.detach().clone_contiguous())
     };

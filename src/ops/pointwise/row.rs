@@ -31,8 +31,10 @@ pub enum Kind {
     Float,
     /// Keeps the promoted type, bool included, where `+` means "or" (`add`, `maximum`).
     Arith,
-    /// Keeps the promoted type; bool is refused (`sub`, `neg`).
+    /// Keeps the promoted type; bool is refused (`neg`, `floor`).
     Numeric,
+    /// As `Numeric`, and refuses a bool beside numbers, too (`sub`).
+    Difference,
     /// Computes in the promoted type; the result is bool (`eq`, `logical_and`).
     Compare,
     /// Keeps the promoted type; integers and bool only.
@@ -185,7 +187,7 @@ impl Row {
     pub fn takes(&self, dtype: Dtype) -> bool {
         match self.kind {
             Kind::Float | Kind::Arith | Kind::Compare => true,
-            Kind::Numeric => dtype != Dtype::Bool,
+            Kind::Numeric | Kind::Difference => dtype != Dtype::Bool,
             Kind::Bitwise => !dtype.is_floating_point(),
             Kind::Update => dtype.is_floating_point(),
         }

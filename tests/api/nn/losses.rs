@@ -4,7 +4,7 @@ use super::assert_close;
 use torchrs::nn::functional::{self as F, BCEWithLogitsOptions};
 use torchrs::nn::*;
 use torchrs::ops::Reduction;
-use torchrs::{Dtype::F32, Tensor, catch};
+use torchrs::{Dtype::F32, Dtype::I64, Tensor, catch};
 
 fn loss_inputs() -> (Tensor, Tensor) {
     let x = Tensor::from([0.5f64, -1.5, 2.0, 0.0]).requires_grad_(true);
@@ -88,4 +88,26 @@ fn a_forgotten_squeeze_is_an_error() {
     let error = error.unwrap_err().to_string();
     assert!(error.contains("mse_loss") && error.contains("[4, 1]"), "{error}");
     assert_eq!(F::mse_loss(&Tensor::ones([2, 3], F32), &Tensor::ones([3], F32)).item(), 0.0);
+}
+
+#[test]
+fn types_of_targets_are_those_that_pytorch_takes() {
+    let (p, logits) = (Tensor::from([0.25f32, 0.5]), Tensor::from([[0.5f32, -1.0, 2.0]]));
+    let wide = Tensor::from([1f64, 0.]);
+    let error = catch(|| F::binary_cross_entropy(&p, &wide, None, Reduction::Mean)).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("input holds f32 and target f64") && text.contains("F32"), "{text}");
+    let error = catch(|| F::binary_cross_entropy_with_logits(&p, &wide.to_dtype(I64)));
+    let text = error.unwrap_err().to_string();
+    assert!(text.contains("target holds i64") && text.contains("F32"), "{text}");
+    // Classes are i64, or u8.
+    let loss = logits.cross_entropy(&Tensor::from([2i64]));
+    assert_eq!(logits.cross_entropy(&Tensor::from([2u8])).item(), loss.item());
+    assert_eq!(logits.log_softmax(1).nll_loss(&Tensor::from([2u8])).item(), loss.item());
+    let text = catch(|| logits.cross_entropy(&Tensor::from([2i32]))).unwrap_err().to_string();
+    assert!(text.contains("i32") && text.contains("to_dtype(I64)"), "{text}");
+    let number = Tensor::scalar(0.5);
+    let one = |x: &Tensor| F::multilabel_soft_margin_loss(x, x, None, Reduction::Mean);
+    assert!(catch(|| one(&number)).unwrap_err().to_string().contains("0-dim"));
+    assert!(one(&p).item() > 0.0);
 }

@@ -44,11 +44,11 @@ impl Batch {
                 ),
             ));
         }
-        if target.dtype() != Dtype::I64 {
+        if !matches!(target.dtype(), Dtype::I64 | Dtype::U8) {
             throw(Error::dtype(
                 op,
                 format!(
-                    "target holds {}; class indices are i64: convert with `.to_dtype(I64)`",
+                    "target holds {}; class indices are i64 or u8: convert with `.to_dtype(I64)`",
                     target.dtype()
                 ),
             ));
@@ -56,7 +56,7 @@ impl Batch {
         let gpu = gpu::of(op, &[input, target]);
         let classes = input.shape()[class_dim];
         let rows = input.dim() == 2;
-        let target = target.untracked().contiguous();
+        let target = target.untracked().to_dtype(Dtype::I64).contiguous();
         let target = if rows { target } else { target.reshape([-1]) };
         // On a GPU the kernels look.
         if gpu.is_none() {

@@ -35,7 +35,7 @@ use cpu::{Rows, backward_rows, forward_rows};
 impl Tensor {
     /// Mean cross entropy of these class scores against `target` (`torch.nn.functional.cross_entropy`).
     ///
-    /// Scores are `[N, C]`, `[N, C, d...]` or `[C]`; targets i64 class indices of shape `[N]`,
+    /// Scores are `[N, C]`, `[N, C, d...]` or `[C]`; targets class indices (i64 or u8) of shape `[N]`,
     /// `[N, d...]` or `[]`, or class probabilities of the scores' shape.
     ///
     /// ```

@@ -41,7 +41,7 @@ impl Default for NLLLossOptions {
 
 impl Tensor {
     /// Mean negative log likelihood of these log-probabilities (`torch.nn.functional.nll_loss`):
-    /// `[N, C]`, `[N, C, d...]` or `[C]` with i64 classes `[N]`, `[N, d...]` or `[]`.
+    /// `[N, C]`, `[N, C, d...]` or `[C]` with classes (i64 or u8) `[N]`, `[N, d...]` or `[]`.
     ///
     /// ```
     /// use torchrs::Tensor;

@@ -2,7 +2,8 @@
 
 use super::pairs::Numbers;
 use crate::error::{Error, throw, within};
-use crate::ops::pointwise::row::Row;
+use crate::ops::pointwise::operands::refuse_bools;
+use crate::ops::pointwise::row::{Kind, Row};
 use crate::profiler;
 use crate::tensor::{Dtype, Operand, ResultType, Scalar, Tensor, can_cast, dtype::not_real};
 
@@ -14,6 +15,9 @@ pub fn pointwise(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar]) -
         if !input.mask {
             common = common.operand(*operand);
         }
+    }
+    if row.kind == Kind::Difference {
+        refuse_bools(row.name, inputs);
     }
     let dtype = common.dtype();
     let (true, Some(meaning)) = (dtype.is_complex(), row.complex) else {

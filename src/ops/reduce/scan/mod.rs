@@ -309,9 +309,11 @@ macro_rules! running {
             /// ```
             ///
             /// # Panics
-            /// Throws when the dimension is out of range.
+            /// Throws when the dimension is out of range; as in PyTorch, not for a tensor without dimensions or
+            /// elements.
             #[track_caller]
             pub fn $name(&self, dim: i64) -> (Tensor, Tensor) {
+                let dim = if self.dim() == 0 || self.numel() == 0 { 0 } else { dim };
                 let d = self.normalize_dim(stringify!($name), dim);
                 let wide = widest(stringify!($name), self.dtype());
                 let device = gpu::of(stringify!($name), &[self]);

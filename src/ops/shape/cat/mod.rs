@@ -90,7 +90,8 @@ impl Tensor {
         if first.dim() == 0 {
             throw(Error::shape("cat", "0-dim tensors cannot be joined; use `stack`"));
         }
-        let d = normalize_dim("cat", dim, first.dim());
+        // Of what is skipped there is no dimension that would have to be there.
+        let d = if skipped(first) { 0 } else { normalize_dim("cat", dim, first.dim()) };
         let mut shape: Shape = first.shape().into();
         shape[d] = 0;
         let mut starts: SmallVec<[usize; 8]> = SmallVec::new();
@@ -262,7 +263,8 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// Throws when there are no shifts, the lists differ in length, or a dimension is out of range.
+    /// Throws when there are no shifts, the lists differ in length, or a dimension is out of range. As in PyTorch, the
+    /// dimensions of a tensor without elements are not looked at.
     #[track_caller]
     pub fn roll(&self, shifts: &[i64], dims: &[i64]) -> Tensor {
         if dims.is_empty() && shifts.len() == 1 {
@@ -275,15 +277,15 @@ impl Tensor {
                 format!("{} shifts for {} dimensions", shifts.len(), dims.len()),
             ));
         }
+        if self.numel() == 0 {
+            return self.clone_contiguous();
+        }
         let mut out = self.clone();
         for (&shift, &dim) in shifts.iter().zip(dims) {
             let n = out.size(dim);
-            if n > 0 {
-                let shift = shift.rem_euclid(n as i64) as usize;
-                let (head, tail) =
-                    (out.narrow(dim, 0, n - shift), out.narrow(dim, n - shift, shift));
-                out = Tensor::cat(&[tail, head], dim);
-            }
+            let shift = shift.rem_euclid(n as i64) as usize;
+            let (head, tail) = (out.narrow(dim, 0, n - shift), out.narrow(dim, n - shift, shift));
+            out = Tensor::cat(&[tail, head], dim);
         }
         out
     }

@@ -181,8 +181,8 @@ impl Tensor {
         sizes.iter().map(piece).collect()
     }
 
-    /// At most `chunks` pieces of equal size along `dim`; the last may be smaller (`torch.chunk`). While
-    /// recording, a piece must not be changed in place.
+    /// At most `chunks` pieces of equal size along `dim`; the last may be smaller (`torch.chunk`). Of a dimension of
+    /// size 0 there are `chunks` pieces of size 0. While recording, a piece must not be changed in place.
     ///
     /// ```
     /// use torchrs::Tensor;
@@ -198,7 +198,10 @@ impl Tensor {
         if chunks == 0 {
             throw(Error::argument("chunk", "chunks", "must be at least 1"));
         }
-        self.split(self.size_for("chunk", dim).div_ceil(chunks).max(1), dim)
+        match self.size_for("chunk", dim) {
+            0 => siblings(vec![0; chunks].iter().map(|&at| self.narrow(dim, at, 0)).collect()),
+            n => self.split(n.div_ceil(chunks), dim),
+        }
     }
 
     /// One tensor per entry of dimension `dim`, which disappears (`torch.unbind`). While recording, none
