@@ -176,6 +176,36 @@ impl Tensor {
         self.flip(&[0])
     }
 
+    /// Turned `k` times by a quarter in the plane of `dims`, from the first of them to the second (`torch.rot90`); a
+    /// negative `k` turns the other way.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64, 2], [3, 4]]);
+    /// assert_eq!(x.rot90(1, [0, 1]).to_vec::<i64>(), [2, 4, 1, 3]);
+    /// assert_eq!(x.rot90(-1, [0, 1]).to_vec::<i64>(), [3, 1, 4, 2]);
+    /// ```
+    ///
+    /// # Panics
+    /// Throws for fewer than two dimensions, and when `dims` are out of range or the same.
+    #[track_caller]
+    pub fn rot90(&self, k: i64, dims: [i64; 2]) -> Tensor {
+        if self.dim() < 2 {
+            let message = format!("takes two dimensions at least, got shape {:?}", self.shape());
+            throw(Error::shape("rot90", message));
+        }
+        let [from, to] = dims.map(|dim| self.normalize_dim("rot90", dim) as i64);
+        if from == to {
+            throw(Error::argument("rot90", "dims", format!("{dims:?} name one dimension twice")));
+        }
+        match k.rem_euclid(4) {
+            0 => self.clone_contiguous(),
+            1 => self.flip(&[to]).transpose(from, to),
+            2 => self.flip(&[from, to]),
+            _ => self.flip(&[from]).transpose(from, to),
+        }
+    }
+
     /// Coordinates of a grid: for each list (or number) a tensor with a dimension per list, in which it varies
     /// along its own (`torch.meshgrid`). Views.
     ///

@@ -4,7 +4,7 @@ use torchrs::ops::Indexing;
 use torchrs::{MemoryFormat, Tensor};
 
 use super::Table;
-use crate::arg::{Arg, Call, Outcome, lacks};
+use crate::arg::{Arg, Call, Outcome, Stop, lacks};
 
 fn x(c: &Call) -> Outcome<&Tensor> {
     c.tensor(0, "input")
@@ -203,6 +203,10 @@ fn copies(t: &mut Table) {
     t.op("flip", |c| Ok(x(c)?.flip(&c.ints(1, "dims")?)));
     t.op("fliplr", |c| Ok(x(c)?.fliplr()));
     t.op("flipud", |c| Ok(x(c)?.flipud()));
+    t.op("rot90", |c| match <[i64; 2]>::try_from(c.ints(2, "dims")?) {
+        Ok(dims) => Ok(x(c)?.rot90(c.int(1, "k", 1)?, dims)),
+        Err(dims) => Err(Stop::Unwritable(format!("{dims:?} of two dimensions"))),
+    });
     t.op("roll", |c| {
         let dims = c.maybe_ints(2, "dims")?.unwrap_or_default();
         Ok(x(c)?.roll(&c.ints(1, "shifts")?, &dims))

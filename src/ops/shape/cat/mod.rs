@@ -336,6 +336,8 @@ pub(in crate::ops) fn samples() -> Vec<OpSample> {
         OpSample::new("repeat", x(), |x| x[0].repeat(&[2, 1, 3, 2])),
         OpSample::new("repeat_interleave", x(), |x| x[0].repeat_interleave(3, 1)),
         OpSample::new("flip([0, 2])", x(), |x| x[0].flip(&[0, -1])),
+        OpSample::new("rot90", x(), |x| x[0].rot90(1, [0, -1])),
+        OpSample::new("rot90, backwards", x(), |x| x[0].rot90(-1, [2, 1])),
         OpSample::new("flip([1])", x(), |x| x[0].flip(&[1])),
         OpSample::new("flip, 0-dim", [values([], 1)], |x| x[0].flip(&[])),
         OpSample::new("roll", x(), |x| x[0].roll(&[1, -4], &[0, 1])),
