@@ -69,6 +69,29 @@ fn wait_for(run: &Path, steps: usize) {
     }
 }
 
+/// The state and the parent of a process, as `/proc` has them.
+fn process(pid: u32) -> Option<(char, u32)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
+}
+
+/// The processes that `parent` has started and that still run.
+fn children(parent: u32) -> Vec<u32> {
+    let all = fs::read_dir("/proc").expect("the list of processes").flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|&pid| process(pid).is_some_and(|(_, of)| of == parent)).collect()
+}
+
+/// Waits until a process has ended, whether or not somebody has asked how.
+fn wait_for_end(pid: u32) {
+    let start = Instant::now();
+    while process(pid).is_some_and(|(state, _)| !matches!(state, 'Z' | 'X')) {
+        assert!(start.elapsed() < Duration::from_secs(60), "process {pid} ends within a minute");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Step losses, epoch losses and accuracies of both, equal to rounding.
 fn same_curve(unbroken: &[Value], resumed: &[Value]) {
     assert_eq!(unbroken.len(), STEPS + 2, "a line per step and per epoch");
@@ -106,9 +129,11 @@ fn runs_that_are_stopped_or_killed_resume_to_the_same_curve() {
     let run = folder.path().join("killed");
     let mut job = start(&run, &[]);
     wait_for(&run, EPOCH + 28);
+    let workers = children(job.id());
+    assert_eq!(workers.len(), 2, "{workers:?}");
     job.kill().expect("it lives");
     job.wait().expect("it ends");
-    thread::sleep(Duration::from_millis(200));
+    workers.iter().for_each(|&worker| wait_for_end(worker));
     let cut = metrics(&run).len();
     assert!(cut < STEPS, "killed before the end");
     same_curve(&unbroken, &finish(&run, &["--resume"]));

@@ -44,6 +44,8 @@ pub static ALLOCATED_BYTES: Counter = Counter::new();
 pub static COPIES: Counter = Counter::new();
 /// Calls of NCCL that move data.
 pub static COLLECTIVES: Counter = Counter::new();
+/// Communicators that this process began to join.
+pub static JOINS: Counter = Counter::new();
 /// Graphs launched.
 pub static GRAPH_LAUNCHES: Counter = Counter::new();
 
@@ -68,6 +70,8 @@ exported! {
     torchrs_simulated_copies = COPIES;
     /// How many calls of NCCL moved data, or tried to.
     torchrs_simulated_collectives = COLLECTIVES;
+    /// How many communicators this process began to join.
+    torchrs_simulated_joins = JOINS;
     /// How many graphs were launched.
     torchrs_simulated_graph_launches = GRAPH_LAUNCHES;
 }

@@ -37,6 +37,7 @@ pub use compile::compiler::is_available as has_compiler;
 pub use counters::{
     torchrs_simulated_allocated_bytes, torchrs_simulated_allocations,
     torchrs_simulated_collectives, torchrs_simulated_copies, torchrs_simulated_graph_launches,
-    torchrs_simulated_kernel_launches, torchrs_simulated_synchronizing_calls,
+    torchrs_simulated_joins, torchrs_simulated_kernel_launches,
+    torchrs_simulated_synchronizing_calls,
 };
 pub use registry::Handle;

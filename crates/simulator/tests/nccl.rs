@@ -13,6 +13,8 @@ use torchrs_simulated_gpu::api::nccl::{Outcome, UniqueId, collectives::*};
 const RANK: &str = "TORCHRS_SIMULATED_TEST_RANK";
 const WORLD: &str = "TORCHRS_SIMULATED_TEST_WORLD";
 const ID: &str = "TORCHRS_SIMULATED_TEST_ID";
+/// Where the ranks of a test meet.
+const FOLDER: &str = "TORCHRS_SIMULATED_TEST_FOLDER";
 
 const F32: u32 = 7;
 const SUM: u32 = 0;
@@ -54,8 +56,10 @@ fn ranks(
     let mut id = UniqueId([0; 128]);
     fine(ncclGetUniqueId(&mut id));
     let text: String = id.0.iter().map(|byte| format!("{byte:02x}")).collect();
+    let folder = tempfile::tempdir().unwrap();
     let start = |rank: usize| {
         let mut command = child(test, variables);
+        command.env(FOLDER, folder.path());
         command.env(RANK, rank.to_string()).env(WORLD, world.to_string()).env(ID, &text);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
@@ -75,6 +79,18 @@ fn all_ranks(test: &str, world: usize, variables: &[(&str, &str)], body: fn(&Ran
 }
 
 impl Rank {
+    /// Waits until all ranks are at this place of the test: each leaves a file for it.
+    fn meet(&self, place: &str) {
+        let folder = std::path::PathBuf::from(std::env::var(FOLDER).unwrap());
+        let file = |rank| folder.join(format!("{place}-{rank}"));
+        std::fs::write(file(self.rank), "").unwrap();
+        let start = Instant::now();
+        while !(0..self.world).all(|rank| file(rank).exists()) {
+            assert!(start.elapsed() < Duration::from_secs(60), "not all ranks come to {place}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     fn join(&self) -> Handle {
         let mut communicator = null_mut();
         let (world, rank) = (self.world as i32, self.rank as i32);
@@ -185,22 +201,21 @@ fn calls_are_work_of_their_stream() {
         let communicator = rank.join();
         let x = upload(&[1f32; 8], rank.stream);
         if rank.rank == 0 {
-            // The call returns although the other rank comes late.
-            let start = Instant::now();
+            // The call returns although the other rank makes its own only afterwards.
             fine(rank.all_reduce(communicator, x, 8));
-            assert!(start.elapsed() < Duration::from_millis(150));
             assert_eq!(name(cuStreamQuery(rank.stream)), "CUDA_ERROR_NOT_READY");
             // Another stream of the device goes on meanwhile.
             let other = stream();
             let y = upload(&[3f32; 8], other);
-            rank.expect(y, &[3f32; 8]);
+            assert_eq!(download::<f32>(y, 8, other), [3f32; 8]);
+            rank.meet("called");
             let mut event = null_mut();
             ok(cuEventCreate(&mut event, 2));
             ok(cuEventRecord(event, rank.stream));
             ok(cuStreamWaitEvent(other, event, 0));
             assert_eq!(download::<f32>(x, 8, other), [2f32; 8]);
         } else {
-            std::thread::sleep(Duration::from_millis(300));
+            rank.meet("called");
             fine(rank.all_reduce(communicator, x, 8));
         }
         rank.expect(x, &[2f32; 8]);
@@ -243,7 +258,7 @@ fn disagree(rank: &Rank, call: impl Fn(&Rank, Handle, u64), texts: &[&str]) {
     assert_eq!(name(cuStreamQuery(rank.stream)), "CUDA_ERROR_NOT_READY");
     assert_eq!(rank.all_reduce(communicator, x, 1), Outcome::INVALID_USAGE);
     // The other rank is to find the same before this one goes.
-    std::thread::sleep(Duration::from_millis(200));
+    rank.meet("told");
     fine(ncclCommAbort(communicator));
     ok(cuStreamSynchronize(rank.stream));
 }
@@ -366,7 +381,7 @@ fn struck(rank: &Rank) {
     if std::env::var("TORCHRS_SIMULATED_FAULT").unwrap().contains("error") {
         assert_eq!(rank.error(communicator).0, Outcome::SYSTEM_ERROR);
     }
-    std::thread::sleep(Duration::from_millis(100));
+    rank.meet("struck");
     assert_eq!(name(cuStreamQuery(rank.stream)), "CUDA_ERROR_NOT_READY");
     fine(ncclCommAbort(communicator));
     ok(cuStreamSynchronize(rank.stream));

@@ -11,7 +11,8 @@ use torchrs::nn::{Forward, Linear, Module, ReLU, Sequential};
 use torchrs::optim::{AdamW, AdamWOptions, Optimizer, SGD, SGDOptions};
 use torchrs::{Device, Dtype, Error, Result, Tensor, catch, cuda};
 
-use super::job::{FAULT, Job, LONG, gpu, join_job, run, run_with};
+use super::job::{FAULT, Job, LONG, gpu, join_job, reached, run, run_with, wait_for};
+use crate::support::simulated;
 
 /// Where a dying rank writes when it died.
 const DIED: &str = "TORCHRS_TEST_DIED";
@@ -33,8 +34,9 @@ fn dies_inside(_: ()) -> Result<()> {
     cuda::device::synchronize(group.rank())?;
     let work = group.all_reduce_async(&x, ReduceOp::Avg)?;
     let file = std::env::var(DIED).expect("the test sets it");
+    reached("all-reduce", group.rank())?;
     if group.rank() == 3 {
-        std::thread::sleep(Duration::from_millis(100));
+        wait_for("all-reduce", 0..3)?;
         fs::write(&file, now().as_nanos().to_string()).expect("a file");
         raise(Signal::SIGKILL).map_err(|e| Error::os("die", e))?;
     }
@@ -192,9 +194,10 @@ fn skips(_: ()) -> Result<()> {
     let x = ones(5);
     group.all_reduce(&x, ReduceOp::Sum)?;
     if group.rank() == 2 {
-        std::thread::sleep(Duration::from_millis(1500));
+        wait_for("an error", 0..2)?;
     }
     let error = group.all_reduce(&x, ReduceOp::Sum).unwrap_err();
+    reached("an error", group.rank())?;
     assert!(matches!(error, Error::Timeout { .. } | Error::Aborted(_)), "{error}");
     let text = error.to_string();
     // Collective 1 is the rendezvous, 2 the first all-reduce, 3 the exchange of ids that it needs.
@@ -214,25 +217,28 @@ fn a_skipped_collective_says_where_everyone_is() {
 
 fn joins(_: ()) -> Result<()> {
     let group = join_job()?;
-    let dies = std::env::var(DIED).is_ok();
-    if dies && group.rank() == 1 {
-        std::thread::spawn(|| {
-            std::thread::sleep(Duration::from_millis(300));
-            std::process::exit(9);
-        });
-    }
+    let (dies, x) = (std::env::var(DIED).is_ok(), ones(3));
     let asked = std::thread::spawn({
         let group = group.clone();
-        move || {
-            std::thread::sleep(Duration::from_millis(150));
+        move || -> Result<Duration> {
+            while simulated("torchrs_simulated_joins") == Some(0) {
+                std::thread::yield_now();
+            }
             let start = Instant::now();
-            group.check().map(|()| start.elapsed())
+            group.check()?;
+            let took = start.elapsed();
+            reached("a communicator", group.rank())?;
+            if dies && group.rank() == 1 {
+                wait_for("a communicator", 0..2)?;
+                std::process::exit(9);
+            }
+            Ok(took)
         }
     });
     let start = Instant::now();
-    let error = group.all_reduce(&ones(3), ReduceOp::Sum).unwrap_err();
-    // A question waits for nothing.
-    assert!(asked.join().unwrap()? < Duration::from_millis(100));
+    let error = group.all_reduce(&x, ReduceOp::Sum).unwrap_err();
+    // A question waits for nothing, least of all for the deadline.
+    assert!(asked.join().unwrap()? < Duration::from_millis(500));
     let (late, text) = (start.elapsed(), error.to_string());
     assert!(late < Duration::from_secs(2), "{late:?} {text}");
     assert!(text.contains(&format!("rank {} joins an NCCL communicator", group.rank())), "{text}");

@@ -8,7 +8,7 @@ use torchrs::distributed::{P2POp, ProcessGroup, ReduceOp};
 use torchrs::multiprocessing::ExitStatus;
 use torchrs::{Dtype, Error, Result, Tensor, cuda};
 
-use super::job::{ADVERSARY, FAULT, Job, LONG, gpu, join_job, run, run_with};
+use super::job::{ADVERSARY, FAULT, Job, LONG, gpu, join_job, reached, run, run_with, wait_for};
 
 /// Less than what NCCL is given to end in peace.
 const SOON: Duration = Duration::from_millis(1500);
@@ -104,11 +104,12 @@ fn outlives_a_peer(_: ()) -> Result<()> {
     assert_eq!(x.to_vec::<f32>(), [2.0; 2]);
     group.barrier()?;
     if group.rank() == 1 {
-        std::thread::sleep(Duration::from_millis(100));
+        wait_for("a replay", [0])?;
         std::process::exit(9);
     }
     let start = Instant::now();
     graph.replay()?;
+    reached("a replay", 0)?;
     // The next wait for the GPU tells of it.
     let error = cuda::device::synchronize(0).unwrap_err();
     assert!(matches!(error, Error::PeerDied { rank: 1, .. }), "{error}");
@@ -152,10 +153,11 @@ fn is_aborted(_: ()) -> Result<()> {
     group.barrier()?;
     if group.rank() == 0 {
         graph.replay()?;
+        reached("a replay", 0)?;
         let error = torchrs::catch(|| x.sum().item()).unwrap_err().to_string();
         assert!(error.contains("rank 0 was in the replay of a graph"), "{error}");
     } else {
-        std::thread::sleep(Duration::from_millis(100));
+        wait_for("a replay", [0])?;
         group.abort("no data left");
     }
     is_over(group, graph, &["no data left"])
@@ -169,8 +171,9 @@ fn is_aborted_at_work(_: ()) -> Result<()> {
     group.all_reduce_async(&x, ReduceOp::Avg)?.wait()?;
     let y = &x * 2.0;
     group.check()?;
+    reached("work", group.rank())?;
     if group.rank() == 0 {
-        std::thread::sleep(Duration::from_millis(100));
+        wait_for("work", [1])?;
         group.abort("no data left");
     }
     let error = torchrs::catch(|| y.cpu()).unwrap_err();

@@ -6,7 +6,7 @@ use torchrs::cuda::{
     self,
     library::{SIMULATE, SIMULATED_LIBRARY, simulated_path},
 };
-use torchrs::distributed::{InitOptions, ProcessGroup, StoreServer, init_process_group};
+use torchrs::distributed::{InitOptions, ProcessGroup, Store, StoreServer, init_process_group};
 use torchrs::multiprocessing::Process;
 use torchrs::{Device, Result};
 
@@ -19,6 +19,17 @@ pub const ADVERSARY: &str = "TORCHRS_SIMULATED_ADVERSARY";
 
 pub fn join_job() -> Result<ProcessGroup> {
     init_process_group(InitOptions::default())
+}
+
+/// Tells the other ranks, beside the group, that this one has got as far as `place`.
+pub fn reached(place: &str, rank: usize) -> Result<()> {
+    Store::from_env(LONG)?.set(&format!("test/{place}/{rank}"), b"")
+}
+
+/// Waits until these ranks have [`reached`] `place`.
+pub fn wait_for(place: &str, ranks: impl IntoIterator<Item = usize>) -> Result<()> {
+    let keys: Vec<String> = ranks.into_iter().map(|r| format!("test/{place}/{r}")).collect();
+    Store::from_env(LONG)?.wait(&keys.iter().map(String::as_str).collect::<Vec<_>>(), LONG)
 }
 
 /// The rank's GPU.

@@ -87,7 +87,8 @@ fn leaves_the_pool_alone(_: ()) -> Result<()> {
         group.irecv(&at(0.0), peer, 0)?,
         group.all_reduce_async(&at(0.0), ReduceOp::Sum)?,
     ];
-    std::thread::sleep(Duration::from_millis(200));
+    // Behind it all of them are on their streams.
+    group.barrier()?;
     assert!(works.iter().any(|work| !work.is_completed()));
     for _ in 0..32 {
         assert!(Stream::new(rank, Priority::High)?.query()?);

@@ -19,7 +19,7 @@ mod precision;
 
 use std::time::{Duration, Instant};
 
-use job::{ADVERSARY, FAULT, Job, LONG, gpu, join_job, run, run_with};
+use job::{ADVERSARY, FAULT, Job, LONG, gpu, join_job, reached, run, run_with, wait_for};
 
 use torchrs::cuda::graph::CaptureOptions;
 use torchrs::cuda::{self, Graph, Priority, Stream, StreamGuard};
@@ -224,8 +224,9 @@ fn second_hangs(timeout: Duration) -> Result<Error> {
     assert_eq!(x.to_vec::<f32>(), [2.0; 100]);
     let start = Instant::now();
     let work = group.all_reduce_async(&x, ReduceOp::Sum)?;
+    reached("all-reduce", group.rank())?;
     if std::env::var("TORCHRS_TEST_EXIT").is_ok() {
-        std::thread::sleep(Duration::from_millis(200));
+        wait_for("all-reduce", [0])?;
         std::process::exit(9);
     }
     let error = work.wait_timeout(LONG).unwrap_err();

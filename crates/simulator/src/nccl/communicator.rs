@@ -3,6 +3,7 @@
 use super::board::{Board, Call, Lane, State};
 use super::id::{self, UniqueId};
 use super::outcome::{Outcome, Result};
+use crate::counters;
 use crate::device;
 use crate::faults;
 use crate::ipc::handle::began;
@@ -316,6 +317,7 @@ impl Communicator {
 
     /// Takes seat `rank` of `world` and waits until all ranks have theirs.
     pub fn join(&self, id: &UniqueId, rank: usize, world: usize) -> Result {
+        counters::JOINS.count();
         if faults::is_set(Fault::NcclJoinHang) {
             self.hang();
             return Err(Outcome::REMOTE_ERROR);
