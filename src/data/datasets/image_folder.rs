@@ -79,10 +79,8 @@ impl ImageFolder {
             return Err(Error::argument("ImageFolder::new", "size", "is 0, must be >= 1"));
         }
         let mut classes = Vec::new();
-        for entry in sorted(root)? {
-            if entry.is_dir() {
-                classes.push(name_of(&entry)?);
-            }
+        for (folder, _) in sorted(root)?.into_iter().filter(|(_, is_folder)| *is_folder) {
+            classes.push(name_of(&folder)?);
         }
         if classes.is_empty() {
             return Err(Error::file(root, "has no subfolder; there should be one for each class"));
@@ -210,15 +208,19 @@ impl Dataset for ImageFolder {
     }
 }
 
-/// The entries of a folder, sorted by name.
-fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
+/// The entries of a folder, sorted by name, and whether each is a folder itself. The list has that already: only links
+/// are looked behind, so that there is no call for each of a million files.
+fn sorted(folder: &Path) -> Result<Vec<(PathBuf, bool)>> {
     let what = || format!("read folder {}", folder.display());
-    let mut paths = Vec::new();
+    let mut entries = Vec::new();
     for entry in fs::read_dir(folder).context(what)? {
-        paths.push(entry.context(what)?.path());
+        let entry = entry.context(what)?;
+        let (path, kind) = (entry.path(), entry.file_type().context(what)?);
+        let is_folder = kind.is_dir() || kind.is_symlink() && path.is_dir();
+        entries.push((path, is_folder));
     }
-    paths.sort_unstable();
-    Ok(paths)
+    entries.sort_unstable();
+    Ok(entries)
 }
 
 fn name_of(path: &Path) -> Result<String> {
@@ -232,9 +234,10 @@ fn find_images(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut listings = Vec::new();
     let mut pending = vec![folder.to_owned()];
     while let Some(folder) = pending.pop() {
-        let (folders, files): (Vec<PathBuf>, Vec<PathBuf>) =
-            sorted(&folder)?.into_iter().partition(|path| path.is_dir());
-        pending.extend(folders);
+        let (folders, files): (Vec<_>, Vec<_>) =
+            sorted(&folder)?.into_iter().partition(|(_, is_folder)| *is_folder);
+        pending.extend(folders.into_iter().map(|(path, _)| path));
+        let files: Vec<PathBuf> = files.into_iter().map(|(path, _)| path).collect();
         listings.push((folder.into_os_string(), files));
     }
     listings.sort_unstable();
@@ -297,6 +300,11 @@ mod tests {
             ["cat/x.png 0", "cat/sub/y.jpg 0", "dog/a.bmp 1", "dog/b.png 1", "dog/0/z.PNG 1"]
         );
         assert_eq!(data.get(3).unwrap().1, 1);
+        // A link to a folder is a folder.
+        std::os::unix::fs::symlink("cat", root.path().join("tiger")).unwrap();
+        let data = ImageFolder::new(root.path(), 2).unwrap();
+        assert_eq!(data.classes(), ["cat", "dog", "tiger"]);
+        assert_eq!(data.files[5], (PathBuf::from("tiger/x.png"), 2));
     }
 
     #[test]
