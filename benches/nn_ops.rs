@@ -8,6 +8,7 @@
 mod bench;
 
 use bench::Bench;
+use torchrs::nn::functional as F;
 use torchrs::ops::{
     Conv2dOptions, Conv3dOptions, ConvTransposeOptions, GridSampleMode, GridSampleOptions,
     InterpolateMode, InterpolateOptions, PadMode, Pool2dOptions, Pool3dOptions,
@@ -154,7 +155,15 @@ fn norm_and_pool(b: &Bench) {
 
     let (x, w, bias) = (leaf(&[8, 64, 56, 56]), leaf(&[64]), leaf(&[64]));
     let (mean, var) = (Tensor::zeros([64], F32), Tensor::ones([64], F32));
-    let norm = || x.batch_norm(Some(&mean), Some(&var), Some(&w), Some(&bias), true, 0.1, 1e-5);
+    let options = F::BatchNormOptions {
+        running_mean: Some(&mean),
+        running_var: Some(&var),
+        weight: Some(&w),
+        bias: Some(&bias),
+        training: true,
+        ..Default::default()
+    };
+    let norm = || F::batch_norm(&x, options);
     let row = "batch_norm_train_8x64x56x56_nchw";
     b.row(&format!("{row}_fwd"), "GB/s", gigabytes(&x, 2.0), || no_grad(|| drop(norm())));
     let gradient = numbers(x.shape(), F32);

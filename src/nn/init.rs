@@ -137,19 +137,44 @@ pub fn normal_(tensor: &Tensor, mean: f64, std: f64) {
     set(|| _ = tensor.normal_(mean, std));
 }
 
+/// Numbers of [`trunc_normal_`]; the defaults are PyTorch's.
+///
+/// ```
+/// use torchrs::nn::init::TruncNormalOptions;
+/// assert_eq!((TruncNormalOptions::default().std, TruncNormalOptions::default().low), (1.0, -2.0));
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct TruncNormalOptions {
+    /// The mean of what is cut.
+    pub mean: f64,
+    /// The standard deviation of what is cut.
+    pub std: f64,
+    /// The least number (PyTorch's `a`).
+    pub low: f64,
+    /// The largest number (PyTorch's `b`).
+    pub high: f64,
+}
+
+impl Default for TruncNormalOptions {
+    fn default() -> Self {
+        TruncNormalOptions { mean: 0.0, std: 1.0, low: -2.0, high: 2.0 }
+    }
+}
+
 /// Normal, but drawn anew where it is outside `low` .. `high`.
 ///
 /// ```
 /// use torchrs::{Dtype, Tensor, nn::init};
 /// let x = Tensor::zeros([1000], Dtype::F32);
-/// init::trunc_normal_(&x, 0.0, 1.0, -0.5, 2.0);
+/// init::trunc_normal_(&x, init::TruncNormalOptions { low: -0.5, ..Default::default() });
 /// assert!(x.min().item() >= -0.5 && x.max().item() <= 2.0 && x.max().item() > 0.5);
 /// ```
 ///
 /// # Panics
 /// Throws [`Error::Argument`] unless `low < high` and `std > 0`.
 #[track_caller]
-pub fn trunc_normal_(tensor: &Tensor, mean: f64, std: f64, low: f64, high: f64) {
+pub fn trunc_normal_(tensor: &Tensor, options: TruncNormalOptions) {
+    let TruncNormalOptions { mean, std, low, high } = options;
     if !(low < high && std > 0.0) {
         let message = format!("low {low}, high {high}, std {std}; need low < high and std > 0");
         throw(Error::argument("trunc_normal_", "low", message));

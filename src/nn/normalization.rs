@@ -223,7 +223,7 @@ impl Forward for GroupNorm {
 }
 
 /// Divides by the neighbouring channels' activity (`torch.nn.LocalResponseNorm`; Krizhevsky et al.
-/// 2012); see [`Tensor::local_response_norm`].
+/// 2012); see [`local_response_norm`](crate::nn::functional::local_response_norm).
 ///
 /// ```
 /// use torchrs::{Tensor, nn::{Forward, LocalResponseNorm}};

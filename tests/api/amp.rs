@@ -101,12 +101,19 @@ fn ops() -> Vec<(&'static str, Vec<Vec<usize>>, Call)> {
         x[0].group_norm(2, Some(&x[1]), Some(&x[2]), 1e-5)
     });
     op!("batch_norm", [[2, 4, 3].as_slice(), [4].as_slice(), [4].as_slice()], |x| {
-        x[0].batch_norm(None, None, Some(&x[1]), Some(&x[2]), true, 0.1, 1e-5)
+        let (weight, bias) = (Some(&x[1]), Some(&x[2]));
+        let options = F::BatchNormOptions { weight, bias, training: true, ..Default::default() };
+        F::batch_norm(&x[0], options)
     });
     op!("instance_norm", [[2, 4, 3].as_slice(), [4].as_slice(), [4].as_slice()], |x| {
-        x[0].instance_norm(None, None, Some(&x[1]), Some(&x[2]), true, 0.1, 1e-5)
+        let (weight, bias) = (Some(&x[1]), Some(&x[2]));
+        F::instance_norm(&x[0], F::InstanceNormOptions { weight, bias, ..Default::default() })
     });
-    op!("local_response_norm", [[2, 4, 3, 3]], |x| x[0].local_response_norm(2, 1e-4, 0.75, 1.0));
+    op!("local_response_norm", [[2, 4, 3, 3]], |x| F::local_response_norm(
+        &x[0],
+        2,
+        Default::default()
+    ));
     op!("softmax", [[2, 3]], |x| x[0].softmax(1));
     op!("log_softmax", [[2, 3]], |x| x[0].log_softmax(1));
     op!("logsumexp", [[2, 3]], |x| x[0].logsumexp(&[1], false));
@@ -122,7 +129,7 @@ fn ops() -> Vec<(&'static str, Vec<Vec<usize>>, Call)> {
     op!("norm", [[2, 3]], |x| x[0].norm());
     op!("trace", [[3, 3]], |x| x[0].trace());
     op!("median", [[5]], |x| x[0].median());
-    op!("quantile", [[5]], |x| { x[0].quantile(0.3, 0, false, Default::default()) });
+    op!("quantile", [[5]], |x| { x[0].quantile_dim(0.3, 0, false, Default::default()) });
     op!("cdist", [[2, 3], [4, 3]], |x| x[0].cdist(&x[1], 2.0));
     op!("dist", [[3], [3]], |x| x[0].dist(&x[1], 2.0));
     op!("pdist", [[3, 3]], |x| F::pdist(&x[0], 2.0));

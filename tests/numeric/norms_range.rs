@@ -1,5 +1,6 @@
 //! Second derivatives of the norms of rows whose squares leave f32's range, against f64's.
 
+use torchrs::nn::functional as F;
 use torchrs::{Dtype, Tensor, autograd};
 
 type Norm = fn(&Tensor, f64) -> Tensor;
@@ -8,12 +9,17 @@ const NORMS: [(&str, Norm); 5] = [
     ("layer_norm", |x, eps| x.layer_norm(&[8], None, None, eps)),
     ("rms_norm", |x, eps| x.rms_norm(&[8], None, Some(eps))),
     ("group_norm", |x, eps| x.group_norm(2, None, None, eps)),
-    ("batch_norm", |x, eps| x.batch_norm(None, None, None, None, true, 0.1, eps)),
+    ("batch_norm", by_batch),
     ("instance_norm", |x, eps| {
         let rows = x.reshape([1, 12, 8]);
-        rows.batch_norm(None, None, None, None, true, 0.1, eps).reshape_as(x)
+        by_batch(&rows, eps).reshape_as(x)
     }),
 ];
+
+/// Normalised by the statistics of each channel.
+fn by_batch(x: &Tensor, eps: f64) -> Tensor {
+    F::batch_norm(x, F::BatchNormOptions { training: true, eps, ..Default::default() })
+}
 
 /// Numbers of both signs, not in a row.
 fn numbers(seed: f64) -> Tensor {

@@ -68,7 +68,10 @@ pub use margin::{
     margin_ranking_loss, multi_margin_loss, multilabel_margin_loss, multilabel_soft_margin_loss,
     triplet_margin_loss, triplet_margin_with_distance_loss,
 };
-pub use norm::{batch_norm, group_norm, instance_norm, layer_norm, local_response_norm, rms_norm};
+pub use norm::{
+    BatchNormOptions, InstanceNormOptions, LocalResponseNormOptions, batch_norm, group_norm,
+    instance_norm, layer_norm, local_response_norm, rms_norm,
+};
 pub use pool::{
     adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, adaptive_max_pool1d,
     adaptive_max_pool2d, adaptive_max_pool3d, avg_pool1d, avg_pool2d, avg_pool3d, lp_pool1d,

@@ -68,23 +68,10 @@ impl Tensor {
         })
     }
 
-    /// Each channel of each item of `[N, C, ..]` shifted and scaled to mean 0 and variance 1, then
-    /// times `weight` plus `bias`, both `[C]` (`torch.nn.functional.instance_norm`). With
-    /// `use_input_stats` by the item's own statistics, whose means over the items are then added to
-    /// the running ones in place; otherwise by the running ones.
-    ///
-    /// # Panics
-    /// As [`Tensor::batch_norm`].
-    ///
-    /// ```
-    /// use torchrs::Tensor;
-    /// let x = Tensor::from([[[1f64, 3.]], [[10., 30.]]]);
-    /// let y = x.instance_norm(None, None, None, None, true, 0.1, 0.0);
-    /// assert_eq!(y.to_vec::<f64>(), [-1., 1., -1., 1.]);
-    /// ```
+    /// `nn::functional::instance_norm`, whose options these are.
     #[allow(clippy::too_many_arguments, reason = "PyTorch's signature")]
     #[track_caller]
-    pub fn instance_norm(
+    pub(crate) fn instance_norm(
         &self,
         running_mean: Option<&Tensor>,
         running_var: Option<&Tensor>,
@@ -131,19 +118,9 @@ impl Tensor {
         y.reshape_to(shape)
     }
 
-    /// Divided by (k + alpha mean(x^2 over `size` neighbouring channels))^beta
-    /// (`torch.nn.functional.local_response_norm`); PyTorch's defaults are 1e-4, 0.75 and 1.
-    ///
-    /// ```
-    /// use torchrs::Tensor;
-    /// let x = Tensor::from([[[1f64], [2.]]]);
-    /// assert_eq!(x.local_response_norm(1, 1.0, 1.0, 1.0).to_vec::<f64>(), [0.5, 0.4]);
-    /// ```
-    ///
-    /// # Panics
-    /// Throws [`Error::Shape`] for fewer than 3 dimensions, [`Error::Argument`] for a size of 0.
+    /// `nn::functional::local_response_norm`, whose options these are.
     #[track_caller]
-    pub fn local_response_norm(&self, size: usize, alpha: f64, beta: f64, k: f64) -> Tensor {
+    pub(crate) fn local_response_norm(&self, size: usize, alpha: f64, beta: f64, k: f64) -> Tensor {
         cast_op!("local_response_norm", [x = self] => x.local_response_norm(size, alpha, beta, k));
         if self.dim() < 3 {
             throw(Error::shape(

@@ -41,7 +41,10 @@ fn initial_values_have_pytorchs_distributions() {
         assert_uniform(&w, 2.0 * (6.0 / 1890f64).sqrt());
         init::xavier_normal_(&w, 1.0);
         assert_normal(&w, (2.0 / 1890f64).sqrt());
-        init::trunc_normal_(&w, 0.0, 1.0, -0.5, 1.0);
+        init::trunc_normal_(
+            &w,
+            init::TruncNormalOptions { low: -0.5, high: 1.0, ..Default::default() },
+        );
         let [min, max, mean, _] = statistics(&w);
         assert!(min >= -0.5 && max <= 1.0 && max > 0.98 && mean > 0.1, "{min} {max} {mean}");
         init::sparse_(&w.select(3, 0).select(2, 0), 0.35, 0.5);

@@ -123,7 +123,7 @@ simulated! {
             let mut all = vec![x[0].median(), x[0].nanmedian()];
             let pairs = [x[0].median_dim(1, false), x[0].nanmedian_dim(1, false), x[0].mode(0, false)];
             all.extend(pairs.into_iter().flat_map(|(values, places)| [values, places]));
-            all.push(x[0].nanquantile(0.3, 1, false, Interpolation::Linear));
+            all.push(x[0].nanquantile_dim(0.3, 1, false, Interpolation::Linear));
             all
         });
         for dtype in [Dtype::F64, Dtype::F32] {
@@ -131,11 +131,11 @@ simulated! {
             agree(&[numbers(&[5, 9], 3, dtype)], 1e-6, |x| {
                 let parts = parts.to_device(x[0].device());
                 use Interpolation::*;
-                let mut all = vec![];
+                let mut all = vec![x[0].quantile(0.4), x[0].nanquantile(&parts)];
                 for how in [Linear, Lower, Higher, Midpoint, Nearest] {
-                    all.push(x[0].quantile(&parts, 1, false, how));
-                    all.push(x[0].quantile(0.4, None, true, how));
-                    all.push(x[0].nanquantile(&parts, 0, true, how));
+                    all.push(x[0].quantile_dim(&parts, 1, false, how));
+                    all.push(x[0].quantile_dim(0.4, 1, true, how));
+                    all.push(x[0].nanquantile_dim(&parts, 0, true, how));
                 }
                 all
             });

@@ -1,5 +1,6 @@
 //! Layer, group, batch and instance normalisation.
 
+use torchrs::nn::functional as F;
 use torchrs::{Dtype, MemoryFormat, Tensor};
 
 use super::near::{FLOATS, numbers, same, with_gradients};
@@ -51,7 +52,7 @@ simulated! {
             });
         };
         second("layer_norm", &|x| x.layer_norm(&[6], None, None, 1e-3) * x);
-        second("batch_norm", &|x| x.batch_norm(None, None, None, None, true, 0.1, 1e-3) * x);
+        second("batch_norm", &|x| F::batch_norm(x, F::BatchNormOptions { training: true, eps: 1e-3, ..Default::default() }) * x);
     }
 
     fn group_norm() {
@@ -85,7 +86,10 @@ simulated! {
                             let of = |t: Tensor| t.to_device(device);
                             let leaves = [of(x.clone()), of(numbers(&[c], dtype).abs() + 0.5), of(numbers(&[c], dtype))];
                             let (mean, var) = (of(numbers(&[c], statistics)), of(numbers(&[c], statistics).abs() + 0.5));
-                            let norm = |x: &Tensor, w: Option<&Tensor>, b: Option<&Tensor>| x.batch_norm(Some(&mean), Some(&var), w, b, training, 0.25, 1e-3);
+                            let norm = |x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>| {
+                                let (running_mean, running_var) = (Some(&mean), Some(&var));
+                                F::batch_norm(x, F::BatchNormOptions { running_mean, running_var, weight, bias, training, momentum: 0.25, eps: 1e-3 })
+                            };
                             let mut all = with_gradients(&leaves, |l| norm(&l[0], Some(&l[1]), Some(&l[2])));
                             all.extend(with_gradients(&leaves[..1], |l| norm(&l[0], None, None)));
                             all.extend([mean.clone(), var.clone()]);
@@ -96,13 +100,14 @@ simulated! {
             }
         }
         let x = numbers(&[2, 4, 8, 8], Dtype::F32).contiguous_in(MemoryFormat::ChannelsLast).cuda(0);
-        let y = x.batch_norm(None, None, None, None, true, 0.1, 1e-5);
+        let y = F::batch_norm(&x, F::BatchNormOptions { training: true, ..Default::default() });
         assert!(y.is_contiguous_in(MemoryFormat::ChannelsLast));
         // Strided statistics are moved too.
         same("strided statistics", 1e-12, |device| {
             let mean = numbers(&[3, 2], Dtype::F64).to_device(device);
             let of = mean.select(1, 1);
-            let y = numbers(&[4, 3], Dtype::F64).to_device(device).batch_norm(Some(&of), None, None, None, true, 0.5, 1e-5);
+            let options = F::BatchNormOptions { running_mean: Some(&of), training: true, momentum: 0.5, ..Default::default() };
+            let y = F::batch_norm(&numbers(&[4, 3], Dtype::F64).to_device(device), options);
             vec![mean, y]
         });
     }
@@ -111,7 +116,8 @@ simulated! {
         let x = numbers(&[8, 3, 4, 4], Dtype::F32).cuda(0).requires_grad_(true);
         let (mean, var) = (Tensor::zeros([3], (Dtype::F32, x.device())), Tensor::ones([3], (Dtype::F32, x.device())));
         let (waited, version) = (torchrs::cuda::synchronisations(), mean.version());
-        let y = x.batch_norm(Some(&mean), Some(&var), None, None, true, 0.1, 1e-5);
+        let (running_mean, running_var) = (Some(&mean), Some(&var));
+        let y = F::batch_norm(&x, F::BatchNormOptions { running_mean, running_var, training: true, ..Default::default() });
         y.layer_norm(&[4, 4], None, None, 1e-5).sum().backward();
         assert_eq!(torchrs::cuda::synchronisations(), waited);
         assert!(mean.version() > version);
@@ -120,7 +126,7 @@ simulated! {
     fn instance_norm() {
         same("instance_norm", 1e-10, |device| {
             let leaves = [numbers(&[2, 3, 4, 2], Dtype::F64).to_device(device)];
-            with_gradients(&leaves, |l| l[0].instance_norm(None, None, None, None, true, 0.1, 1e-5))
+            with_gradients(&leaves, |l| F::instance_norm(&l[0], Default::default()))
         });
     }
 

@@ -56,10 +56,10 @@ const CASES: &[Case] = &[
     ("binary_cross_entropy: argument `target`", "-0.25 at position 3", |d| bce(0.5, -0.25, d)),
     ("quantile: argument `q`", "1.25 at position 1", |d| {
         let q = Tensor::from([0.5f32, 1.25]).to_device(d);
-        floats(d).quantile(&q, 0, false, Interpolation::Linear)
+        floats(d).quantile_dim(&q, 0, false, Interpolation::Linear)
     }),
     ("nanquantile: argument `q`", "-1 at position 0", |d| {
-        floats(d).nanquantile(&Tensor::from([-1f32]).to_device(d), 0, false, Interpolation::Linear)
+        floats(d).nanquantile(&Tensor::from([-1f32]).to_device(d))
     }),
     ("bernoulli: argument `p`", "1.5", |d| chances(1.5, d).bernoulli()),
     ("bernoulli: argument `p`", "-0.5", |d| chances(-0.5, d).to_dtype(Dtype::BF16).bernoulli()),

@@ -7,26 +7,28 @@ use super::Table;
 
 pub fn fill(t: &mut Table) {
     t.op("nn.functional.batch_norm", |c| {
-        Ok(c.tensor(0, "input")?.batch_norm(
-            c.maybe_tensor(1, "running_mean")?,
-            c.maybe_tensor(2, "running_var")?,
-            c.maybe_tensor(3, "weight")?,
-            c.maybe_tensor(4, "bias")?,
-            c.flag(5, "training", false)?,
-            c.float(6, "momentum", 0.1)?,
-            c.float(7, "eps", 1e-5)?,
-        ))
+        let options = F::BatchNormOptions {
+            running_mean: c.maybe_tensor(1, "running_mean")?,
+            running_var: c.maybe_tensor(2, "running_var")?,
+            weight: c.maybe_tensor(3, "weight")?,
+            bias: c.maybe_tensor(4, "bias")?,
+            training: c.flag(5, "training", false)?,
+            momentum: c.float(6, "momentum", 0.1)?,
+            eps: c.float(7, "eps", 1e-5)?,
+        };
+        Ok(F::batch_norm(c.tensor(0, "input")?, options))
     });
     t.op("nn.functional.instance_norm", |c| {
-        Ok(c.tensor(0, "input")?.instance_norm(
-            c.maybe_tensor(1, "running_mean")?,
-            c.maybe_tensor(2, "running_var")?,
-            c.maybe_tensor(3, "weight")?,
-            c.maybe_tensor(4, "bias")?,
-            c.flag(5, "use_input_stats", true)?,
-            c.float(6, "momentum", 0.1)?,
-            c.float(7, "eps", 1e-5)?,
-        ))
+        let options = F::InstanceNormOptions {
+            running_mean: c.maybe_tensor(1, "running_mean")?,
+            running_var: c.maybe_tensor(2, "running_var")?,
+            weight: c.maybe_tensor(3, "weight")?,
+            bias: c.maybe_tensor(4, "bias")?,
+            use_input_stats: c.flag(5, "use_input_stats", true)?,
+            momentum: c.float(6, "momentum", 0.1)?,
+            eps: c.float(7, "eps", 1e-5)?,
+        };
+        Ok(F::instance_norm(c.tensor(0, "input")?, options))
     });
     t.op("nn.functional.layer_norm", |c| {
         let (weight, bias) = (c.maybe_tensor(2, "weight")?, c.maybe_tensor(3, "bias")?);
@@ -51,9 +53,12 @@ pub fn fill(t: &mut Table) {
         Ok(c.tensor(0, "input")?.group_norm(groups, weight, bias, c.float(4, "eps", 1e-5)?))
     });
     t.op("nn.functional.local_response_norm", |c| {
-        let (alpha, beta) = (c.float(2, "alpha", 1e-4)?, c.float(3, "beta", 0.75)?);
-        let size = c.count(1, "size", 1)?;
-        Ok(c.tensor(0, "input")?.local_response_norm(size, alpha, beta, c.float(4, "k", 1.0)?))
+        let options = F::LocalResponseNormOptions {
+            alpha: c.float(2, "alpha", 1e-4)?,
+            beta: c.float(3, "beta", 0.75)?,
+            k: c.float(4, "k", 1.0)?,
+        };
+        Ok(F::local_response_norm(c.tensor(0, "input")?, c.count(1, "size", 1)?, options))
     });
     t.op("nn.functional.scaled_dot_product_attention", |c| {
         let options = AttentionOptions {

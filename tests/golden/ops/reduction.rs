@@ -266,10 +266,10 @@ fn orders(t: &mut Table) {
         let (k, dim) = (c.count(1, "k", 1)?, c.int(2, "dim", -1)?);
         Ok(pair(x(c)?.kthvalue(k, dim, keepdim(c, 3)?)))
     });
-    type Quantile = fn(&Tensor, Operand<'_>, Option<i64>, bool, Interpolation) -> Tensor;
+    type Quantile = fn(&Tensor, Operand<'_>, i64, bool, Interpolation) -> Tensor;
     for (name, f) in [
-        ("quantile", (|x, q, dim, keep, how| x.quantile(q, dim, keep, how)) as Quantile),
-        ("nanquantile", |x, q, dim, keep, how| x.nanquantile(q, dim, keep, how)),
+        ("quantile", (|x, q, dim, keep, how| x.quantile_dim(q, dim, keep, how)) as Quantile),
+        ("nanquantile", |x, q, dim, keep, how| x.nanquantile_dim(q, dim, keep, how)),
     ] {
         t.op(name, move |c| {
             let names = [
@@ -280,7 +280,13 @@ fn orders(t: &mut Table) {
                 ("nearest", Interpolation::Nearest),
             ];
             let how = c.choice(4, "interpolation", &names)?;
-            Ok(f(x(c)?, c.operand(1, "q")?, c.maybe_int(2, "dim")?, keepdim(c, 3)?, how))
+            let (x, q, keep) = (x(c)?, c.operand(1, "q")?, keepdim(c, 3)?);
+            if let Some(dim) = c.maybe_int(2, "dim")? {
+                return Ok(f(x, q, dim, keep, how));
+            }
+            let out = f(&x.ravel(), q, 0, false, how);
+            let ones = std::iter::repeat_n(1, if keep { x.dim() } else { 0 });
+            Ok(out.reshape(out.shape().iter().map(|&n| n as i64).chain(ones).collect::<Vec<_>>()))
         });
     }
 }

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use torchrs::autograd::{GraphMode, grad};
+use torchrs::nn::functional as F;
 use torchrs::ops::{CrossEntropyOptions, Reduction};
 use torchrs::{Dtype, Tensor};
 
@@ -339,7 +340,15 @@ proptest! {
             Dtype::F64 => [means, variances].map(|t| t.to_dtype(Dtype::F64)),
             _ => [means, variances].map(|t| t.to_dtype(dtype)),
         };
-        let y = x.batch_norm(Some(&means), Some(&variances), Some(&w), Some(&b), true, 1.0, 0.1);
+        let y = F::batch_norm(&x, F::BatchNormOptions {
+            running_mean: Some(&means),
+            running_var: Some(&variances),
+            weight: Some(&w),
+            bias: Some(&b),
+            training: true,
+            momentum: 1.0,
+            eps: 0.1,
+        });
         let (mut want, mut dx) = (vec![0.0; xv.len()], vec![0.0; xv.len()]);
         let [mut dw, mut db, mut mean_of, mut variance_of] = [0; 4].map(|_| vec![0.0; channels]);
         for c in 0..channels {

@@ -1,5 +1,6 @@
 //! What is bound by memory, in GB/s of the bytes that have to move.
 
+use torchrs::nn::functional as F;
 use torchrs::{Dtype, Result, Tensor, no_grad};
 
 use crate::bench::{Bench, GPU, normal, short};
@@ -74,7 +75,9 @@ fn batch_norm(bench: &Bench) {
     let ones = || Tensor::ones([shape[1]], (Dtype::F32, GPU)).requires_grad_(true);
     let (w, b) = (ones(), ones());
     let bytes = |times: usize| (times * x.numel() * 4) as f64 * 1e-9;
-    let norm = || x.batch_norm(None, None, Some(&w), Some(&b), true, 0.1, 1e-5);
+    let (weight, bias) = (Some(&w), Some(&b));
+    let options = F::BatchNormOptions { weight, bias, training: true, ..Default::default() };
+    let norm = || F::batch_norm(&x, options);
     let name = "batch_norm_f32_64x256x56x56";
     no_grad(|| bench.device(&format!("{name}_fwd"), "GB/s", bytes(3), || drop(norm())));
     bench.device(&format!("{name}_fwdbwd"), "GB/s", bytes(8), || {

@@ -32,24 +32,10 @@ use crate::ops::{compute_type, gpu};
 use crate::tensor::{Shape, Tensor, dispatch};
 
 impl Tensor {
-    /// Each channel (dimension 1) shifted and scaled to mean 0 and variance 1, then times `weight`
-    /// plus `bias` (`torch.nn.functional.batch_norm`). With `training` by the batch's statistics,
-    /// which are then added to the running ones in place; otherwise by the running ones.
-    ///
-    /// # Panics
-    /// Throws [`Error::Shape`] when a parameter is not of shape `[C]` or when training with one
-    /// number per channel, [`Error::Argument`] when not training without running statistics, and
-    /// [`Error::Dtype`] when the tensor is not floating-point.
-    ///
-    /// ```
-    /// use torchrs::Tensor;
-    /// let x = Tensor::from([[1f64, 10.], [3., 30.]]);
-    /// let y = x.batch_norm(None, None, None, None, true, 0.1, 0.0);
-    /// assert_eq!(y.to_vec::<f64>(), [-1., -1., 1., 1.]);
-    /// ```
+    /// `nn::functional::batch_norm`, whose options these are.
     #[allow(clippy::too_many_arguments, reason = "PyTorch's signature")]
     #[track_caller]
-    pub fn batch_norm(
+    pub(crate) fn batch_norm(
         &self,
         running_mean: Option<&Tensor>,
         running_var: Option<&Tensor>,

@@ -427,13 +427,13 @@ fn middle(
     pick(op, x, d, &order.gather(d as i64, &place), keepdim)
 }
 
-/// How [`Tensor::quantile`] goes between two elements.
+/// How [`Tensor::quantile_dim`] goes between two elements.
 ///
 /// ```
 /// use torchrs::Tensor;
 /// use torchrs::ops::Interpolation;
 /// let x = Tensor::from([1f64, 2.]);
-/// let of = |interpolation| x.quantile(0.25, None, false, interpolation).item();
+/// let of = |interpolation| x.quantile_dim(0.25, 0, false, interpolation).item();
 /// assert_eq!((of(Interpolation::Linear), of(Interpolation::Midpoint)), (1.25, 1.5));
 /// assert_eq!((of(Interpolation::Higher), of(Interpolation::Nearest)), (2.0, 1.0));
 /// ```
@@ -454,29 +454,46 @@ pub enum Interpolation {
 }
 
 impl Tensor {
-    /// The values below which the parts `q` (a number or a list, from 0 to 1) of the elements along
-    /// `dim` lie; a list's dimension comes first (`torch.quantile`). NaN where there is one. Without
-    /// a dimension, of all elements.
+    /// The values below which the parts `q` (a number or a list, from 0 to 1) of the elements lie, between two of them by
+    /// the distance to each (`torch.quantile`). NaN where there is one.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1f32, 2.], [3., 5.]]);
+    /// assert_eq!(x.quantile(0.5).item(), 2.5);
+    /// ```
     ///
     /// # Panics
     /// Throws for types other than f32 and f64, and when `q` is of another type, has more than one
     /// dimension or leaves 0 to 1, and when there are no elements.
+    #[track_caller]
+    pub fn quantile<'a>(&self, q: impl Into<Operand<'a>>) -> Tensor {
+        let q = q.into();
+        cast_op!("quantile", [x = self] => x.quantile(q));
+        quantile("quantile", false, &self.ravel(), q, 0, false, Interpolation::Linear)
+    }
+
+    /// [`quantile`](Self::quantile) of the elements along `dim`; a list's dimension comes first (`torch.quantile` with
+    /// `dim`).
     ///
     /// ```
     /// use torchrs::{Tensor, ops::Interpolation};
     /// let x = Tensor::from([[1f32, 2.], [3., 5.]]);
-    /// assert_eq!(x.quantile(0.5, None, false, Interpolation::Linear).item(), 2.5);
+    /// assert_eq!(x.quantile_dim(0.5, 1, false, Interpolation::Lower).to_vec::<f32>(), [1.0, 3.0]);
     /// ```
+    ///
+    /// # Panics
+    /// As `quantile`, and when there is no such dimension.
     #[track_caller]
-    pub fn quantile<'a>(
+    pub fn quantile_dim<'a>(
         &self,
         q: impl Into<Operand<'a>>,
-        dim: impl Into<Option<i64>>,
+        dim: i64,
         keepdim: bool,
         interpolation: Interpolation,
     ) -> Tensor {
-        let (q, dim) = (q.into(), dim.into());
-        cast_op!("quantile", [x = self] => x.quantile(q, dim, keepdim, interpolation));
+        let q = q.into();
+        cast_op!("quantile", [x = self] => x.quantile_dim(q, dim, keepdim, interpolation));
         quantile("quantile", false, self, q, dim, keepdim, interpolation)
     }
 
@@ -484,22 +501,38 @@ impl Tensor {
     ///
     /// ```
     /// use torchrs::Tensor;
-    /// let x = Tensor::from([1f64, f64::NAN, 3.]);
-    /// assert_eq!(x.nanquantile(0.5, None, false, Default::default()).item(), 2.0);
+    /// assert_eq!(Tensor::from([1f64, f64::NAN, 3.]).nanquantile(0.5).item(), 2.0);
     /// ```
     ///
     /// # Panics
     /// As [`quantile`](Self::quantile).
     #[track_caller]
-    pub fn nanquantile<'a>(
+    pub fn nanquantile<'a>(&self, q: impl Into<Operand<'a>>) -> Tensor {
+        let q = q.into();
+        cast_op!("nanquantile", [x = self] => x.nanquantile(q));
+        quantile("nanquantile", true, &self.ravel(), q, 0, false, Interpolation::Linear)
+    }
+
+    /// [`quantile_dim`](Self::quantile_dim) of the elements that are not NaN (`torch.nanquantile` with `dim`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1f64, f64::NAN, 3.], [4., 5., 6.]]);
+    /// assert_eq!(x.nanquantile_dim(0.5, 1, false, Default::default()).to_vec::<f64>(), [2.0, 5.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// As [`quantile_dim`](Self::quantile_dim).
+    #[track_caller]
+    pub fn nanquantile_dim<'a>(
         &self,
         q: impl Into<Operand<'a>>,
-        dim: impl Into<Option<i64>>,
+        dim: i64,
         keepdim: bool,
         interpolation: Interpolation,
     ) -> Tensor {
-        let (q, dim) = (q.into(), dim.into());
-        cast_op!("nanquantile", [x = self] => x.nanquantile(q, dim, keepdim, interpolation));
+        let q = q.into();
+        cast_op!("nanquantile", [x = self] => x.nanquantile_dim(q, dim, keepdim, interpolation));
         quantile("nanquantile", true, self, q, dim, keepdim, interpolation)
     }
 }
@@ -510,22 +543,13 @@ fn quantile(
     ignore_nan: bool,
     x: &Tensor,
     q: Operand<'_>,
-    dim: Option<i64>,
+    dim: i64,
     keepdim: bool,
     interpolation: Interpolation,
 ) -> Tensor {
     let q = match q {
         Operand::Tensor(q) => q.clone(),
         Operand::Scalar(q) => Tensor::full([], q, (x.dtype(), x.device())),
-    };
-    let Some(dim) = dim else {
-        let out = quantile(op, ignore_nan, &x.ravel(), (&q).into(), Some(0), false, interpolation);
-        if !keepdim {
-            return out;
-        }
-        let mut shape = out.layout().shape.clone();
-        shape.extend(std::iter::repeat_n(1, x.dim()));
-        return out.reshape_to(&shape);
     };
     if !matches!(x.dtype(), Dtype::F32 | Dtype::F64) || q.dtype() != x.dtype() || q.dim() > 1 {
         throw(Error::dtype(
@@ -593,7 +617,7 @@ pub(in crate::ops) fn samples() -> Vec<OpSample> {
         OpSample::new("mode(0)", x(), |x| x[0].mode(0, false).0),
         OpSample::new("quantile", x(), |x| {
             let q = Tensor::from([0.1, 0.6]).to_device(x[0].device()).to_dtype(x[0].dtype());
-            x[0].quantile(&q, 1, true, Interpolation::Linear)
+            x[0].quantile_dim(&q, 1, true, Interpolation::Linear)
         })
         .no_half(),
         OpSample::new("sort, i64", [Tensor::from([3i64, i64::MIN, -1])], |x| x[0].sort(0, false).0),
