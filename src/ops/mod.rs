@@ -31,6 +31,7 @@ pub(crate) mod recompute;
 mod reduce;
 pub(crate) mod rnn;
 mod shape;
+mod table;
 mod windows;
 
 pub use attention::AttentionOptions;
@@ -53,48 +54,23 @@ pub use shape::pad::PadMode;
 pub use shape::stacks::Indexing;
 pub use shape::views;
 
-/// The samples of all ops that have a file of their own, for [`checks`].
-#[cfg(test)]
-fn all_samples() -> Vec<checks::samples::OpSample> {
-    let files: [fn() -> _; _] = [
-        attention::samples,
-        pool::average::samples,
-        norm::batch_norm::samples,
-        shape::cat::samples,
-        pointwise::complex::samples,
-        conv::samples,
-        conv::transpose::samples,
-        loss::cross_entropy::samples,
-        loss::ctc_loss::samples,
-        products::einsum::samples,
-        shape::diagonal::samples,
-        indexing::embedding::samples,
-        indexing::embedding_bag::samples,
-        fft::samples,
-        indexing::gather::samples,
-        norm::group_norm::samples,
-        image::grid_sample::samples,
-        indexing::by_tensors::samples,
-        indexing::index_select::samples,
-        image::interpolate::samples,
-        norm::layer_norm::samples,
-        linalg::samples,
-        indexing::masked::samples,
-        products::matmul::samples,
-        pool::max::samples,
-        shape::pad::samples,
-        pool::composed::samples,
-        products::composed::samples,
-        random::samples,
-        reduce::samples,
-        rnn::samples,
-        reduce::scan::samples,
-        image::shuffle::samples,
-        indexing::scatter_reduce::samples,
-        norm::softmax::samples,
-        reduce::sort::samples,
-        shape::triangular::samples,
-        image::unfold::samples,
-    ];
-    files.iter().flat_map(|samples| samples()).collect()
+table::ops! {
+    attention { room }
+    conv { room }
+    fft { room }
+    gradients { kernels: [PROGRAM] }
+    image { room }
+    indexing { room }
+    limits { kernels: [PROGRAM] }
+    linalg { room }
+    loss { room }
+    norm { room }
+    pointwise { room }
+    pool { room }
+    products { room }
+    random { room }
+    reduce { room }
+    rnn { room }
+    shape { room }
+    windows { room }
 }

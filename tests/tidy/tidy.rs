@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use torchrs_tidy::packages::Packages;
-use torchrs_tidy::{Fault, Tree, docs, floors, generated, heads, reach, rows};
+use torchrs_tidy::{Fault, Tree, docs, floors, generated, heads, ops, reach, rows};
 
 fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
@@ -49,6 +49,11 @@ fn public_items_can_be_named() {
 #[test]
 fn faults_have_tests() {
     none(rows::check(tree()));
+}
+
+#[test]
+fn tables_name_all_samples_and_kernels_of_ops() {
+    none(ops::check(tree()));
 }
 
 #[test]

@@ -218,6 +218,10 @@ impl Plan {
     }
 }
 
+crate::ops::table::ops! {
+    self { samples, kernels: [cuda::programs, flash::programs] }
+}
+
 #[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     let qkv = |batch: &[usize], l: usize, s: usize, e: usize, d: usize| {

@@ -313,6 +313,11 @@ pub(super) fn transposed3d(
     data_op(Volume { batch, channels, outputs, input, output, kernel, options }, x, weight)
 }
 
+crate::ops::table::ops! {
+    self { samples, kernels: [cuda::programs] }
+    transpose { samples }
+}
+
 #[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     let sample = |name: &str, x: &[usize], w: &[usize], options: Conv2dOptions| {

@@ -411,6 +411,10 @@ fn shifted(op: &str, x: &Tensor, dim: Option<&[i64]>, by: fn(usize) -> usize) ->
     x.roll(&shifts, &dims)
 }
 
+crate::ops::table::ops! {
+    self { samples, kernels: [cuda::TRANSFORMS] }
+}
+
 /// Real samples; complex results are seen as pairs.
 #[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {

@@ -6,3 +6,10 @@ pub(in crate::ops) mod grid_sample;
 pub(in crate::ops) mod interpolate;
 pub(in crate::ops) mod shuffle;
 pub(in crate::ops) mod unfold;
+
+crate::ops::table::ops! {
+    grid_sample { samples, kernels: [cuda::PROGRAM] }
+    interpolate { samples }
+    shuffle { samples }
+    unfold { samples }
+}

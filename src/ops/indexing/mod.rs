@@ -12,3 +12,15 @@ pub(in crate::ops) mod masked;
 pub(in crate::ops) mod reduction;
 pub(in crate::ops) mod scatter_reduce;
 pub(in crate::ops) mod search;
+
+crate::ops::table::ops! {
+    by_tensors { samples }
+    cuda { kernels: [PROGRAM] }
+    embedding { samples }
+    embedding_bag { samples, kernels: [cuda::PROGRAM] }
+    gather { samples }
+    index_select { samples }
+    masked { samples, kernels: [cuda::PROGRAM] }
+    scatter_reduce { samples }
+    search { kernels: [cuda::PROGRAM] }
+}

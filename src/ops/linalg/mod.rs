@@ -61,26 +61,21 @@ pub use synonyms::{cross, diagonal, matmul, matrix_power, multi_dot, vander, vec
 pub use tensor_equations::{tensorinv, tensorsolve};
 pub use triangular::solve_triangular;
 
-#[cfg(test)]
-use crate::ops::checks::samples::OpSample;
-#[cfg(test)]
-pub(super) fn samples() -> Vec<OpSample> {
-    let files: [fn() -> _; _] = [
-        cholesky::samples,
-        cond::samples,
-        det::samples,
-        eigh::samples,
-        inverse::samples,
-        lstsq::samples,
-        lu::samples,
-        matrix_exp::samples,
-        norm::samples,
-        pinv::samples,
-        qr::samples,
-        solve::samples,
-        svd::samples,
-        tensor_equations::samples,
-        triangular::samples,
-    ];
-    files.iter().flat_map(|samples| samples()).collect()
+crate::ops::table::ops! {
+    cholesky { samples }
+    cond { samples }
+    cuda { kernels: [factors::FACTORS, jacobi::JACOBI, qr::QR] }
+    det { samples }
+    eigh { samples }
+    inverse { samples }
+    lstsq { samples }
+    lu { samples }
+    matrix_exp { samples }
+    norm { samples }
+    pinv { samples }
+    qr { samples }
+    solve { samples }
+    svd { samples }
+    tensor_equations { samples }
+    triangular { samples }
 }

@@ -4,3 +4,8 @@
 
 pub(in crate::ops) mod cross_entropy;
 pub(in crate::ops) mod ctc_loss;
+
+crate::ops::table::ops! {
+    cross_entropy { room }
+    ctc_loss { samples, kernels: [cuda::CTC] }
+}

@@ -77,6 +77,10 @@ pub(crate) use updates::{
 pub use crate::cpu::elementwise::kernel::{Formula, Kernel};
 pub use crate::loops::Compute;
 
+crate::ops::table::ops! {
+    complex { samples, kernels: [cuda::COMPLEX] }
+}
+
 /// The rows of all tables of this crate.
 ///
 /// ```

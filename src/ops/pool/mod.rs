@@ -6,3 +6,10 @@ pub(in crate::ops) mod average;
 pub(in crate::ops) mod composed;
 pub(in crate::ops) mod cuda;
 pub(in crate::ops) mod max;
+
+crate::ops::table::ops! {
+    average { samples }
+    cuda { kernels: [PROGRAM] }
+    forms { samples }
+    max { samples }
+}

@@ -6,3 +6,10 @@ pub(in crate::ops) mod bias_sums;
 pub(in crate::ops) mod composed;
 pub(in crate::ops) mod einsum;
 pub(in crate::ops) mod matmul;
+pub(in crate::ops) mod sums;
+
+crate::ops::table::ops! {
+    composed { samples }
+    einsum { samples }
+    matmul { samples, kernels: [cuda::programs] }
+}

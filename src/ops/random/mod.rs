@@ -25,8 +25,6 @@ mod words;
 pub use generator::{Generator, GeneratorState, default_generator, fork_rng, manual_seed};
 pub(crate) use generator::{fork_rng_at, seed_by_hand};
 
-#[cfg(test)]
-use crate::ops::checks::samples::OpSample;
 pub(crate) use recorded::RecordedDraws;
 pub(super) use words::{Words, kept};
 
@@ -170,7 +168,7 @@ methods_from_default! {
     dropout(self, p: f64, training: bool) -> Tensor;
 }
 
-#[cfg(test)]
-pub(super) fn samples() -> Vec<OpSample> {
-    dropout::samples()
+crate::ops::table::ops! {
+    cuda { kernels: [PROGRAM] }
+    dropout { samples }
 }

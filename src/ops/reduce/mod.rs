@@ -24,19 +24,16 @@ mod variance;
 
 pub(super) use extremes::select_backward;
 
-#[cfg(test)]
-use crate::ops::checks::samples::OpSample;
-#[cfg(test)]
-pub(super) fn samples() -> Vec<OpSample> {
-    let files = [
-        sum::samples,
-        mean::samples,
-        prod::samples,
-        extremes::samples,
-        variance::samples,
-        norm::samples,
-        logsumexp::samples,
-        any_all::samples,
-    ];
-    files.iter().flat_map(|samples| samples()).collect()
+crate::ops::table::ops! {
+    cuda { kernels: [REDUCTIONS] }
+    extremes { samples }
+    logic { samples }
+    logsumexp { samples }
+    mean { samples }
+    norm { samples }
+    prod { samples }
+    scan { samples, kernels: [cuda::SCANS] }
+    sort { samples, kernels: [cuda::order::FIRST, cuda::order::SORT, cuda::rank::RANK, cuda::select::SELECT] }
+    sum { samples }
+    variance { samples }
 }

@@ -14,11 +14,14 @@ mod samples;
 pub(crate) use crate::cpu::recurrent::Cell;
 pub(crate) use composed::step;
 pub(crate) use direction::{Direction, Recurrent};
-#[cfg(test)]
-pub(super) use samples::samples;
 
 use crate::amp;
 use crate::tensor::Tensor;
+
+crate::ops::table::ops! {
+    cuda { kernels: [CELLS] }
+    samples { samples }
+}
 
 impl Direction<'_> {
     /// Outputs for the elements `x`, `[sum of the sizes, inputs]`, all first ones before all second ones, ..;

@@ -9,3 +9,10 @@ pub(in crate::ops) mod pad;
 pub(in crate::ops) mod stacks;
 pub(in crate::ops) mod triangular;
 pub mod views;
+
+crate::ops::table::ops! {
+    cat { samples, kernels: [cuda::PROGRAM] }
+    diagonal { samples }
+    pad { samples }
+    triangular { samples, kernels: [cuda::PROGRAM] }
+}

@@ -4,3 +4,7 @@
 
 pub(in crate::ops) mod resample;
 pub(in crate::ops) mod taps;
+
+crate::ops::table::ops! {
+    resample { kernels: [cuda::PROGRAM] }
+}

@@ -268,6 +268,11 @@ fn against_probabilities(x: &Tensor, target: &Tensor, options: &CrossEntropyOpti
     }
 }
 
+crate::ops::table::ops! {
+    self { samples, kernels: [cuda::FOLDS, cuda::NLL, cuda::ROWS] }
+    nll { samples }
+}
+
 #[cfg(test)]
 pub(in crate::ops) fn samples() -> Vec<OpSample> {
     let x = || vec![values([4, 5], 2)];
@@ -286,7 +291,7 @@ pub(in crate::ops) fn samples() -> Vec<OpSample> {
             )
         })
     };
-    let mut all = vec![
+    vec![
         OpSample::new("cross_entropy", x(), move |x| {
             x[0].cross_entropy(&classes().to_device(x[0].device()))
         }),
@@ -321,7 +326,5 @@ pub(in crate::ops) fn samples() -> Vec<OpSample> {
             )
         })
         .order(Order::First),
-    ];
-    all.extend(nll::samples());
-    all
+    ]
 }
