@@ -166,8 +166,7 @@ __device__ inline double special_i1(double x) { return copysign(bessel(x, 1.0, f
 __device__ inline double special_i0e(double x) { return bessel(x, 0.0, true); }
 __device__ inline double special_i1e(double x) { return copysign(bessel(x, 1.0, true), x); }
 
+// What a formula calls `name` is `t_name`; of those that it calls, SPECIAL(name) is written below this file.
 #define SPECIAL(name) __device__ __forceinline__ C t_##name(C x) { return (C)special_##name((double)x); }
-SPECIAL(erfc) SPECIAL(erfcx) SPECIAL(erfinv) SPECIAL(ndtri) SPECIAL(lgamma) SPECIAL(digamma) SPECIAL(trigamma)
-SPECIAL(i0) SPECIAL(i1) SPECIAL(i0e) SPECIAL(i1e)
-__device__ __forceinline__ C t_i1_slope(C x, C y) { return t_abs(x) < (C)0.25 ? t_i1_slope_near(x) : t_i0(x) - y / x; }
+__device__ __forceinline__ C t_i1_slope(C x, C y) { return t_abs(x) < (C)0.25 ? t_i1_slope_near(x) : (C)special_i0((double)x) - y / x; }
 __device__ __forceinline__ C t_zeta(C s, C q) { return (C)special_zeta((double)s, (double)q); }

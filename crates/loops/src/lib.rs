@@ -8,9 +8,11 @@
 pub mod axes;
 mod element;
 pub mod fold;
+mod functions;
 mod plan;
 mod text;
 
 pub use element::{Compute, Constant, Format};
+pub use functions::{Cuda, FUNCTIONS, Function};
 pub use plan::{Operand, Plan};
 pub use text::Text;

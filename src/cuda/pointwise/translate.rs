@@ -1,16 +1,11 @@
 //! From a formula's Rust text to CUDA C: numbers and constants become values of the compute type `C`,
-//! functions get the prefix that they have in `kernels/formula.cuh`.
+//! functions get the prefix that they have in `kernels/formula.cuh`. Where each function is, the table says
+//! (`loops/functions.rs`).
 
 use crate::cuda::sources::kernel_text;
 use std::fmt::Write;
 
-use crate::loops::{Compute, Text};
-
-/// Functions of `kernels/special.cuh`, which few formulas need.
-const SPECIAL: [&str; 13] = [
-    "erfc", "erfcx", "erfinv", "ndtri", "lgamma", "digamma", "trigamma", "zeta", "i0", "i1", "i0e",
-    "i1e", "i1_slope",
-];
+use crate::loops::{Compute, Cuda, FUNCTIONS, Text};
 
 /// The program of a formula for a compute type, without the prelude.
 pub(crate) fn program(text: &Text, compute: Compute) -> String {
@@ -33,9 +28,7 @@ pub(crate) fn function(text: &Text, compute: Compute) -> String {
         !text.written.is_empty() as u32,
     );
     let body = expression(text.body, compute);
-    if SPECIAL.iter().any(|name| body.contains(&format!("t_{name}("))) {
-        out.push_str(kernel_text!("special.cuh"));
-    }
+    define_called(&mut out, &body, compute);
     out.push_str(
         "__device__ __forceinline__ void evaluate(C* out, const C* in, const C* param) {\n",
     );
@@ -60,6 +53,24 @@ pub(crate) fn function(text: &Text, compute: Compute) -> String {
     }
     out.push_str("}\n");
     out
+}
+
+/// Functions that the table alone has, and the file of special ones, which few formulas need.
+fn define_called(out: &mut String, body: &str, compute: Compute) {
+    let called = FUNCTIONS.iter().filter(|f| body.contains(&format!("t_{}(", f.name)));
+    if called.clone().any(|f| matches!(f.cuda, Cuda::Special | Cuda::SpecialFormula)) {
+        out.push_str(kernel_text!("special.cuh"));
+    }
+    if compute == Compute::I64 {
+        return;
+    }
+    for function in called {
+        match function.cuda {
+            Cuda::Math => line(out, format_args!("ONE({})", function.name)),
+            Cuda::Special => line(out, format_args!("SPECIAL({})", function.name)),
+            Cuda::Formula | Cuda::SpecialFormula => {}
+        }
+    }
 }
 
 fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
@@ -138,6 +149,34 @@ fn end_of_number(bytes: &[u8], mut at: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_functions_are_in_the_kernels_files() {
+        for f in FUNCTIONS {
+            let (file, text) = match f.cuda {
+                Cuda::Math => continue,
+                Cuda::Formula => (kernel_text!("formula.cuh"), format!(" t_{}(C ", f.name)),
+                Cuda::Special => (
+                    kernel_text!("special.cuh"),
+                    format!("__device__ inline double special_{}(double ", f.name),
+                ),
+                Cuda::SpecialFormula => (kernel_text!("special.cuh"), format!(" t_{}(C ", f.name)),
+            };
+            assert!(file.contains(&text), "{f:?}: no `{text}` in its file in kernels/");
+        }
+    }
+
+    #[test]
+    fn programs_have_the_functions_that_they_call() {
+        let of = |body| {
+            let text = Text { inputs: &["x"], params: &[], locals: &[], written: &[], body };
+            function(&text, Compute::F32)
+        };
+        let (plain, special) = (of("x * tanh(x)"), of("ndtri(x)"));
+        assert!(plain.contains("\nONE(tanh)\n") && !plain.contains("ONE(exp)"));
+        assert!(!plain.contains("special_ndtri"));
+        assert!(special.contains("\nSPECIAL(ndtri)\n") && special.contains("special_ndtri(double"));
+    }
 
     #[test]
     fn numbers_names_and_calls() {

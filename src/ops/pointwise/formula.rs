@@ -335,9 +335,10 @@ one_argument! { Number:
     /// ```
     trunc,
 }
-/// Functions of this list, with an example: the tensor's method of that name is a row of it.
+
+/// Functions of the table, with an example: the tensor's method of that name is a row of it.
 macro_rules! with_example {
-    ($Bound:ident: $($doc:literal $name:ident,)*) => {
+    ($Bound:ident: $($doc:literal $name:ident)*) => {
         one_argument! { $Bound: $(
             #[doc = $doc]
             ///
@@ -351,11 +352,14 @@ macro_rules! with_example {
         )* }
     };
 }
-macro_rules! float_argument {
-    ($($rows:tt)*) => { with_example! { Float: $($rows)* } };
+macro_rules! functions {
+    (
+        elementary { $($doc:literal $name:ident: $f32:ident $f64:ident $cuda:ident;)* }
+        special { $($special_doc:literal $special:ident: $s32:ident $s64:ident $s:ident;)* }
+        $($others:tt)*
+    ) => {
+        with_example! { Float: $($doc $name)* }
+        with_example! { Special: $($special_doc $special)* }
+    };
 }
-crate::cpu::numbers::lane::float_functions!(float_argument);
-macro_rules! special_argument {
-    ($($rows:tt)*) => { with_example! { Special: $($rows)* } };
-}
-crate::cpu::numbers::lane::special_functions!(special_argument);
+crate::loops::functions!(functions);

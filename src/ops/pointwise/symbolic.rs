@@ -8,7 +8,7 @@ use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Sub};
 use super::apply::apply;
 use super::row::Row;
 use super::{activation, arithmetic, comparison, conditional, division, elementary, special};
-use crate::cpu::numbers::lane::{F64, Float, Number, Special, float_functions, special_functions};
+use crate::cpu::numbers::lane::{F64, Float, Number, Special};
 use crate::storage::Device;
 use crate::tensor::{Dtype, Operand, Tensor};
 
@@ -211,19 +211,17 @@ mod elementary_rows {
     pub use super::elementary::rows::*;
 }
 
-macro_rules! elementary_functions {
-    ($($doc:literal $name:ident,)*) => {
+macro_rules! functions {
+    (
+        elementary { $($doc:literal $name:ident: $f32:ident $f64:ident $cuda:ident;)* }
+        special { $($special_doc:literal $special:ident: $s32:ident $s64:ident $s:ident;)* }
+        $($others:tt)*
+    ) => {
         impl Float for Symbol<'_> {
             $(fn $name(self) -> Self { self.unary(&elementary_rows::$name, Plain::$name) })*
         }
-    };
-}
-float_functions!(elementary_functions);
-
-macro_rules! special_symbols {
-    ($($doc:literal $name:ident,)*) => {
         impl Special for Symbol<'_> {
-            $(fn $name(self) -> Self { self.unary(&special::rows::$name, Plain::$name) })*
+            $(fn $special(self) -> Self { self.unary(&special::rows::$special, Plain::$special) })*
             fn zeta(self, q: Self) -> Self { self.binary(q, &special::rows::zeta, Plain::zeta) }
             fn atan2(self, x: Self) -> Self { self.binary(x, &special::rows::atan2, Plain::atan2) }
             fn nextafter(self, other: Self) -> Self {
@@ -232,4 +230,4 @@ macro_rules! special_symbols {
         }
     };
 }
-special_functions!(special_symbols);
+crate::loops::functions!(functions);

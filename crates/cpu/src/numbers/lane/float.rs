@@ -16,7 +16,7 @@ pub struct F32<const FMA: bool>(pub f32);
 pub struct F64<const FMA: bool>(pub f64);
 
 macro_rules! float_lane {
-    ($Lane:ident, $t:ty, $math:ident, vectorised: [$($fast:ident)*], by std: [$($std:ident)*], special: [$($special:ident)*] [$($rare:ident)*]) => {
+    ($Lane:ident, $t:ty, $math:ident) => {
         impl<const FMA: bool> From<f64> for $Lane<FMA> {
             #[inline(always)]
             fn from(value: f64) -> Self { $Lane(value as $t) }
@@ -81,31 +81,6 @@ macro_rules! float_lane {
             #[inline(always)]
             fn pow(self, other: Self) -> Self { $Lane($math::pow::<FMA>(self.0, other.0)) }
         }
-
-        impl<const FMA: bool> Special for $Lane<FMA> {
-            float_lane!(@function $Lane, $math::, $($special)*);
-            float_lane!(@special $Lane, $t, $($rare)*);
-            #[inline(always)]
-            fn zeta(self, q: Self) -> Self {
-                $Lane(special::zeta(self.0 as f64, q.0 as f64) as $t)
-            }
-            #[inline(always)]
-            fn atan2(self, x: Self) -> Self { $Lane($math::atan2::<FMA>(self.0, x.0)) }
-            #[inline(always)]
-            fn nextafter(self, other: Self) -> Self {
-                let (a, b) = (self.0, other.0);
-                let next = if b > a { a.next_up() } else { a.next_down() };
-                let next = if a == b { b } else { next };
-                $Lane(if a.is_nan() { a } else if b.is_nan() { b } else { next })
-            }
-        }
-
-        impl<const FMA: bool> Float for $Lane<FMA> {
-            float_lane!(@function $Lane, $math::, exp expm1 exp2 log log1p log2 log10 tanh erf gelu sigmoid $($fast)*);
-            float_lane!(@function $Lane, <$t>::, sqrt $($std)*);
-            #[inline(always)]
-            fn rsqrt(self) -> Self { $Lane(1.0 / self.0.sqrt()) }
-        }
     };
     (@operator $Lane:ident, $t:ty, $Trait:ident $f:ident $op:tt) => {
         impl<const FMA: bool> $Trait for $Lane<FMA> {
@@ -124,29 +99,79 @@ macro_rules! float_lane {
             fn $f(self, other: $Lane<FMA>) -> $Lane<FMA> { $Lane(self as $t $op other.0) }
         }
     };
-    (@function $Lane:ident, $math:ident::, $($f:ident)*) => {$(
-        #[inline(always)]
-        fn $f(self) -> Self { $Lane($math::$f::<FMA>(self.0)) }
-    )*};
-    (@special $Lane:ident, $t:ty, $($f:ident)*) => {$(
-        #[inline(always)]
-        fn $f(self) -> Self { $Lane(special::$f(self.0 as f64) as $t) }
-    )*};
-    (@function $Lane:ident, <$t:ty>::, $($f:ident)*) => {$(
-        #[inline(always)]
-        fn $f(self) -> Self { $Lane(<$t>::$f(self.0)) }
-    )*};
 }
 
-float_lane!(
-    F32, f32, single,
-    vectorised: [sin cos tan asin acos atan sinh cosh],
-    by std: [],
-    special: [erfc erfinv lgamma digamma i0 i1 i0e i1e] [erfcx ndtri trigamma]
-);
-float_lane!(
-    F64, f64, double,
-    vectorised: [],
-    by std: [sin cos tan asin acos atan sinh cosh],
-    special: [] [erfc erfinv lgamma digamma trigamma erfcx ndtri i0 i1 i0e i1e]
-);
+float_lane!(F32, f32, single);
+float_lane!(F64, f64, double);
+
+/// A function of one number, by its word in the table.
+macro_rules! function {
+    ($f:ident of $Lane:ident, $t:ty, $math:ident: vector) => {
+        #[inline(always)]
+        fn $f(self) -> Self {
+            $Lane($math::$f::<FMA>(self.0))
+        }
+    };
+    ($f:ident of $Lane:ident, $t:ty, $math:ident: std) => {
+        #[inline(always)]
+        fn $f(self) -> Self {
+            $Lane(<$t>::$f(self.0))
+        }
+    };
+    ($f:ident of $Lane:ident, $t:ty, $math:ident: scalar) => {
+        #[inline(always)]
+        fn $f(self) -> Self {
+            $Lane(special::$f(self.0 as f64) as $t)
+        }
+    };
+}
+
+macro_rules! binary {
+    ($Lane:ident, $t:ty, $math:ident) => {
+        #[inline(always)]
+        fn zeta(self, q: Self) -> Self {
+            $Lane(special::zeta(self.0 as f64, q.0 as f64) as $t)
+        }
+        #[inline(always)]
+        fn atan2(self, x: Self) -> Self {
+            $Lane($math::atan2::<FMA>(self.0, x.0))
+        }
+        #[inline(always)]
+        fn nextafter(self, other: Self) -> Self {
+            let (a, b) = (self.0, other.0);
+            let next = if b > a { a.next_up() } else { a.next_down() };
+            let next = if a == b { b } else { next };
+            $Lane(if a.is_nan() {
+                a
+            } else if b.is_nan() {
+                b
+            } else {
+                next
+            })
+        }
+    };
+}
+
+macro_rules! functions {
+    (
+        elementary { $($doc:literal $f:ident: $f32:ident $f64:ident $cuda:ident;)* }
+        special { $($special_doc:literal $special:ident: $s32:ident $s64:ident $s:ident;)* }
+        $($others:tt)*
+    ) => {
+        impl<const FMA: bool> Float for F32<FMA> {
+            $(function!($f of F32, f32, single: $f32);)*
+        }
+        impl<const FMA: bool> Float for F64<FMA> {
+            $(function!($f of F64, f64, double: $f64);)*
+        }
+        impl<const FMA: bool> Special for F32<FMA> {
+            $(function!($special of F32, f32, single: $s32);)*
+            binary!(F32, f32, single);
+        }
+        impl<const FMA: bool> Special for F64<FMA> {
+            $(function!($special of F64, f64, double: $s64);)*
+            binary!(F64, f64, double);
+        }
+    };
+}
+torchrs_loops::functions!(functions);

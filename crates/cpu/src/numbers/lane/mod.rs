@@ -166,64 +166,12 @@ pub trait Number:
     fn pow(self, other: Self) -> Self;
 }
 
-/// Calls `$callback! { name ... }` with the names of the one-argument functions of [`Float`].
-#[doc(hidden)]
-#[macro_export]
-macro_rules! float_functions {
-    ($callback:ident) => {
-        $callback! {
-            "e^x." exp, "e^x - 1, exact near 0." expm1,
-            "2^x." exp2, "Natural logarithm." log, "log(1 + x), exact near 0." log1p,
-            "Logarithm to base 2." log2, "Logarithm to base 10." log10,
-            "Square root." sqrt, "1 / sqrt(x)." rsqrt,
-            "Sine." sin, "Cosine." cos, "Tangent." tan,
-            "Inverse sine." asin, "Inverse cosine." acos, "Inverse tangent." atan,
-            "Hyperbolic sine." sinh, "Hyperbolic cosine." cosh, "Hyperbolic tangent." tanh,
-            "Error function." erf, "x times the normal distribution's function." gelu,
-            "Logistic function 1 / (1 + e^-x)." sigmoid,
-        }
-    };
-}
-pub use float_functions;
-
-/// The same for the one-argument functions of [`Special`].
-#[doc(hidden)]
-#[macro_export]
-macro_rules! special_functions {
-    ($callback:ident) => {
-        $callback! {
-            "1 - erf(x)." erfc, "e^(x^2) erfc(x)." erfcx, "Inverse of the error function." erfinv,
-            "Inverse of the normal distribution's function." ndtri,
-            "Logarithm of the gamma function's absolute value." lgamma,
-            "Derivative of `lgamma`." digamma, "Derivative of `digamma`." trigamma,
-            "Modified Bessel function of order 0." i0, "Modified Bessel function of order 1." i1,
-            "`i0` times e^-|x|." i0e, "`i1` times e^-|x|." i1e,
-        }
-    };
-}
-pub use special_functions;
-
-macro_rules! function_names {
-    ($($doc:literal $name:ident,)*) => {
-        /// The names of the functions of [`Float`].
-        pub const FUNCTIONS: &[&str] = &[$(stringify!($name)),*];
-    };
-}
-float_functions!(function_names);
-
-macro_rules! special_names {
-    ($($doc:literal $name:ident,)*) => {
-        /// The names of the functions of [`Special`], and those of two numbers that take as long.
-        pub const SPECIAL_FUNCTIONS: &[&str] = &[
-            $(stringify!($name),)*
-            "zeta", "atan2", "nextafter", "pow", "remainder", "fmod", "floor_divide",
-        ];
-    };
-}
-special_functions!(special_names);
-
 macro_rules! declare {
-    ($($doc:literal $name:ident,)*) => {
+    (
+        elementary { $($doc:literal $name:ident: $f32:ident $f64:ident $cuda:ident;)* }
+        special { $($special_doc:literal $special:ident: $s32:ident $s64:ident $s:ident;)* }
+        $($others:tt)*
+    ) => {
         /// A value with the elementary functions.
         ///
         /// ```
@@ -247,12 +195,7 @@ macro_rules! declare {
                 fn $name(self) -> Self;
             )*
         }
-    };
-}
-float_functions!(declare);
 
-macro_rules! declare_special {
-    ($($doc:literal $name:ident,)*) => {
         /// A value with functions that are rare in training.
         ///
         /// ```
@@ -265,15 +208,15 @@ macro_rules! declare_special {
         /// ```
         pub trait Special: Number {
             $(
-                #[doc = $doc]
+                #[doc = $special_doc]
                 ///
                 /// ```
                 /// use torchrs::{Tensor, ops::pointwise::{Symbol, formula::Special}};
-                #[doc = concat!("let y = Symbol::Number(0.5).", stringify!($name), "();")]
-                #[doc = concat!("let of_tensor = Tensor::from([0.5f64]).", stringify!($name), "().item();")]
+                #[doc = concat!("let y = Symbol::Number(0.5).", stringify!($special), "();")]
+                #[doc = concat!("let of_tensor = Tensor::from([0.5f64]).", stringify!($special), "().item();")]
                 /// assert!(matches!(y, Symbol::Number(y) if (y - of_tensor).abs() < 1e-12));
                 /// ```
-                fn $name(self) -> Self;
+                fn $special(self) -> Self;
             )*
             /// Hurwitz's zeta function with this exponent.
             ///
@@ -304,7 +247,7 @@ macro_rules! declare_special {
         }
     };
 }
-special_functions!(declare_special);
+torchrs_loops::functions!(declare);
 
 /// An integer value with bitwise operators.
 ///

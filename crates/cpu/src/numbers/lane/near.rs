@@ -2,7 +2,7 @@
 
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Sub};
 
-use super::{F32, Float, Number, Special, float_functions, special_functions};
+use super::{F32, Float, Number, Special};
 use crate::numbers::math::single;
 
 /// f32 with fused multiply-add, and whether a function on the way to it had an argument that it is wrong for: then
@@ -169,24 +169,7 @@ impl Number for Near {
     }
 }
 
-macro_rules! delegated_special {
-    ($($doc:literal $f:ident,)*) => {
-        impl Special for Near {
-            delegated!(map $($f)*);
-            delegated!(with zeta atan2 nextafter);
-        }
-    };
-}
-special_functions!(delegated_special);
-
-macro_rules! delegated_float {
-    ($($doc:literal $f:ident,)*) => {
-        impl Float for Near {$(
-            #[inline(always)]
-            fn $f(self) -> Self { near!($f self) }
-        )*}
-    };
-}
+/// The function of the value; of some another one, which is quick and may be wrong for a far argument.
 macro_rules! near {
     (sin $x:ident) => {
         $x.of_turns(single::near_sin)
@@ -201,4 +184,21 @@ macro_rules! near {
         $x.map(|x| x.$f())
     };
 }
-float_functions!(delegated_float);
+
+macro_rules! delegated_functions {
+    (
+        elementary { $($doc:literal $f:ident: $f32:ident $f64:ident $cuda:ident;)* }
+        special { $($special_doc:literal $special:ident: $s32:ident $s64:ident $s:ident;)* }
+        $($others:tt)*
+    ) => {
+        impl Float for Near {$(
+            #[inline(always)]
+            fn $f(self) -> Self { near!($f self) }
+        )*}
+        impl Special for Near {
+            delegated!(map $($special)*);
+            delegated!(with zeta atan2 nextafter);
+        }
+    };
+}
+torchrs_loops::functions!(delegated_functions);

@@ -238,3 +238,9 @@ pub fn pow<const FMA: bool>(x: f64, y: f64) -> f64 {
 pub fn atan2<const FMA: bool>(y: f64, x: f64) -> f64 {
     y.atan2(x)
 }
+
+/// 1 / sqrt(x), within 1 ulp.
+#[inline(always)]
+pub fn rsqrt<const FMA: bool>(x: f64) -> f64 {
+    1.0 / x.sqrt()
+}

@@ -19,7 +19,7 @@ pub use exponential::{cosh, exp, exp_flushed, exp2, exp2_flushed, expm1, sigmoid
 pub use gamma::{digamma, lgamma};
 pub use inverse::{acos, asin, atan, atan2};
 pub use logarithm::{log, log_of_normal, log1p, log2, log10};
-pub use power::pow;
+pub use power::{pow, rsqrt};
 pub use quotient::{is_near_quotient, near_fmod};
 pub use trigonometric::{cos, is_far_turn, near_cos, near_sin, near_tan, sin, tan};
 

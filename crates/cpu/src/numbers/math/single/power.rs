@@ -54,3 +54,9 @@ pub fn pow<const FMA: bool>(x: f32, y: f32) -> f32 {
     let signed = if invalid { f32::NAN } else { signed };
     if (y == 0.0) | (x == 1.0) { 1.0 } else { signed }
 }
+
+/// 1 / sqrt(x), within 1 ulp.
+#[inline(always)]
+pub fn rsqrt<const FMA: bool>(x: f32) -> f32 {
+    1.0 / x.sqrt()
+}
