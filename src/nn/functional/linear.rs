@@ -4,29 +4,8 @@ use crate::ops::{AttentionOptions, EmbeddingBagOptions};
 use crate::tensor::Tensor;
 
 methods! {
-    /// See [`Tensor::linear`].
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::functional as F};
-    /// let (weight, bias) = (Tensor::from([[3f32, 4.], [5., 6.]]), Tensor::from([10f32, 20.]));
-    /// let y = F::linear(&Tensor::from([[1f32, 2.]]), &weight, Some(&bias));
-    /// assert_eq!(y.to_vec::<f32>(), [21.0, 37.0]);
-    /// ```
     linear(x, weight: &Tensor, bias: Option<&Tensor>);
-    /// See [`Tensor::bilinear`].
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::functional as F};
-    /// let (x, other, weight) = (Tensor::from([[2f32]]), Tensor::from([[3f32]]), Tensor::from([[[4f32]]]));
-    /// assert_eq!(F::bilinear(&x, &other, &weight, Some(&Tensor::from([1f32]))).item(), 25.0);
-    /// ```
     bilinear(x, other: &Tensor, weight: &Tensor, bias: Option<&Tensor>);
-    /// See [`Tensor::one_hot`].
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::functional as F};
-    /// assert_eq!(F::one_hot(&Tensor::from([1i64]), 3).to_vec::<i64>(), [0, 1, 0]);
-    /// ```
     one_hot(x, num_classes: usize);
 }
 

@@ -453,39 +453,8 @@ pub fn gaussian_nll_loss(
 }
 
 methods! {
-    /// See [`Tensor::cross_entropy`].
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::functional as F};
-    /// let loss = F::cross_entropy(&Tensor::from([[0f64, 0., 0., 0.]]), &Tensor::from([2i64]));
-    /// assert!((loss.item() - 4f64.ln()).abs() < 1e-9);
-    /// ```
     cross_entropy(x, target: &Tensor);
-    /// See [`Tensor::cross_entropy_with`].
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::functional as F, ops::{CrossEntropyOptions, Reduction}};
-    /// let options = CrossEntropyOptions { reduction: Reduction::Sum, ..Default::default() };
-    /// let (scores, classes) = (Tensor::from([[0f64, 0.], [1., 1.]]), Tensor::from([0i64, 1]));
-    /// let loss = F::cross_entropy_with(&scores, &classes, options);
-    /// assert!((loss.item() - 2.0 * 2f64.ln()).abs() < 1e-9);
-    /// ```
     cross_entropy_with(x, target: &Tensor, options: CrossEntropyOptions);
-    /// See [`Tensor::nll_loss`].
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::functional as F};
-    /// let log_probs = Tensor::from([[-1f32, -2.], [-3., -4.]]);
-    /// assert_eq!(F::nll_loss(&log_probs, &Tensor::from([0i64, 1])).item(), 2.5);
-    /// ```
     nll_loss(x, target: &Tensor);
-    /// See [`Tensor::nll_loss_with`].
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::functional as F, ops::NLLLossOptions};
-    /// let log_probs = Tensor::from([[-1f32, -2.], [-3., -4.]]);
-    /// let options = NLLLossOptions { ignore_index: 0, ..Default::default() };
-    /// assert_eq!(F::nll_loss_with(&log_probs, &Tensor::from([0i64, 1]), options).item(), 4.0);
-    /// ```
     nll_loss_with(x, target: &Tensor, options: NLLLossOptions);
 }

@@ -11,9 +11,10 @@ macro_rules! result {
     };
 }
 
+/// Methods of tensors as functions, a row each.
 macro_rules! methods {
-    ($($(#[$doc:meta])+ $name:ident($x:ident $(, $argument:ident: $t:ty)*) $(-> $r:ty)?;)*) => {$(
-        $(#[$doc])+
+    ($($name:ident($x:ident $(, $argument:ident: $t:ty)* $(,)?) $(-> $r:ty)?;)*) => {$(
+        #[doc = concat!("[`Tensor::", stringify!($name), "`] as a function, as in `torch.nn.functional`.")]
         #[track_caller]
         #[allow(clippy::too_many_arguments, reason = "PyTorch's signature")]
         pub fn $name($x: &Tensor $(, $argument: $t)*) -> result!($($r)?) {

@@ -3,29 +3,17 @@
 use crate::tensor::Tensor;
 
 methods! {
-    /// See [`Tensor::group_norm`].
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::functional as F};
-    /// let y = F::group_norm(&Tensor::from([[1f64, 3., 10., 30.]]), 2, None, None, 1e-5);
-    /// assert!((y - Tensor::from([[-1f64, 1., -1., 1.]])).abs().max().item() < 1e-4);
-    /// ```
+    batch_norm(
+        x, running_mean: Option<&Tensor>, running_var: Option<&Tensor>, weight: Option<&Tensor>,
+        bias: Option<&Tensor>, training: bool, momentum: f64, eps: f64
+    );
+    instance_norm(
+        x, running_mean: Option<&Tensor>, running_var: Option<&Tensor>, weight: Option<&Tensor>,
+        bias: Option<&Tensor>, use_input_stats: bool, momentum: f64, eps: f64
+    );
     group_norm(x, num_groups: usize, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64);
-    /// See [`Tensor::layer_norm`].
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::functional as F};
-    /// let y = F::layer_norm(&Tensor::from([[1f64, 3.], [10., 30.]]), &[2], None, None, 1e-5);
-    /// assert!((y - Tensor::from([[-1f64, 1.], [-1., 1.]])).abs().max().item() < 1e-4);
-    /// ```
+    local_response_norm(x, size: usize, alpha: f64, beta: f64, k: f64);
     layer_norm(x, normalized_shape: &[usize], weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64);
-    /// See [`Tensor::rms_norm`].
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::functional as F};
-    /// let y = F::rms_norm(&Tensor::from([[2f64, -2.], [5., 5.]]), &[2], None, None);
-    /// assert!((y - Tensor::from([[1f64, -1.], [1., 1.]])).abs().max().item() < 1e-9);
-    /// ```
     rms_norm(x, normalized_shape: &[usize], weight: Option<&Tensor>, eps: Option<f64>);
 }
 
