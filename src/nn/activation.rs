@@ -3,7 +3,90 @@
 use super::display::python_float;
 use super::{Forward, Module, Parameter, Training, functional as F};
 use crate::error::{Error, throw};
+use crate::ops::pointwise::{activation, elementary};
 use crate::tensor::{Dtype, Tensor};
+
+/// A module for each row of `ops::pointwise` that has `nn { .., module Name }`.
+macro_rules! rows {
+    ($($nn:tt $name:ident $inputs:tt $params:tt $defaults:tt $body:tt)*) => {
+        $(module! { $nn $name $params $defaults $body })*
+    };
+}
+macro_rules! module {
+    ({ functional, module $Name:ident } $name:ident [] () ($body:expr)) => {
+        #[doc = concat!("[`Tensor::", stringify!($name), "`] as a module (`torch.nn.", stringify!($Name), "`): `", stringify!($body), "`.")]
+        ///
+        /// ```
+        #[doc = concat!("use torchrs::{Tensor, nn::{Forward, ", stringify!($Name), "}};")]
+        /// let x = Tensor::from([-2f64, 0.5]);
+        #[doc = concat!("assert!(", stringify!($Name), ".forward(&x).equal(&x.", stringify!($name), "()));")]
+        /// ```
+        #[derive(Module, Clone, Copy, Debug, Default)]
+        pub struct $Name;
+
+        impl Forward for $Name {
+            #[track_caller]
+            fn forward(&self, x: &Tensor) -> Tensor {
+                let _scope = crate::nn::scope::enter(self);
+                x.$name()
+            }
+        }
+    };
+    ({ functional, module $Name:ident $(, settings $unnamed:ident)? } $name:ident
+        [$p0:ident $(, $p:ident)*] ($d0:expr $(, $d:expr)*) ($body:expr)) => {
+        #[doc = concat!("[`Tensor::", stringify!($name), "`] as a module (`torch.nn.", stringify!($Name), "`): `", stringify!($body), "`.")]
+        ///
+        /// ```
+        #[doc = concat!("use torchrs::{Tensor, nn::{Forward, ", stringify!($Name), "}};")]
+        /// let x = Tensor::from([-2f64, 0.5]);
+        #[doc = concat!("let y = ", stringify!($Name), "::new(", stringify!($d0 $(, $d)*), ").forward(&x);")]
+        #[doc = concat!("assert!(y.equal(&x.", stringify!($name), "(", stringify!($d0 $(, $d)*), ")));")]
+        /// ```
+        #[derive(Module, Clone, Copy, Debug)]
+        #[module(extra_repr = Self::settings)]
+        pub struct $Name {
+            $p0: f64,
+            $($p: f64,)*
+        }
+
+        impl $Name {
+            #[doc = concat!(
+                "With these numbers. PyTorch's defaults, where it has them: `",
+                stringify!($p0), "` ", stringify!($d0), $(", `", stringify!($p), "` ", stringify!($d),)* "."
+            )]
+            pub fn new($p0: f64 $(, $p: f64)*) -> Self {
+                $Name { $p0 $(, $p)* }
+            }
+
+            fn settings(&self) -> String {
+                let settings = [(stringify!($p0), self.$p0) $(, (stringify!($p), self.$p))*];
+                let texts = settings.map(|(_name, value)| setting!($($unnamed)? _name value));
+                texts.join(", ")
+            }
+        }
+
+        impl Forward for $Name {
+            #[track_caller]
+            fn forward(&self, x: &Tensor) -> Tensor {
+                let _scope = crate::nn::scope::enter(self);
+                x.$name(self.$p0 $(, self.$p)*)
+            }
+        }
+    };
+    ({ $($no_module:tt)* } $($row:tt)*) => {};
+}
+/// How a module's text shows a number.
+macro_rules! setting {
+    (unnamed $name:ident $value:ident) => {
+        python_float($value)
+    };
+    ($name:ident $value:ident) => {
+        format!("{}={}", $name, python_float($value))
+    };
+}
+activation::rows::in_nn!();
+activation::checked::in_nn!();
+elementary::rows::in_nn!();
 
 macro_rules! activations {
     ($($(#[$doc:meta])* $name:ident = |$x:ident| $body:expr;)*) => {$(
@@ -22,34 +105,6 @@ macro_rules! activations {
 }
 
 activations! {
-    /// max(x, 0) (`torch.nn.ReLU`).
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::{Forward, ReLU}};
-    /// assert_eq!(ReLU.forward(&Tensor::from([-1f32, 2.])).to_vec::<f32>(), [0.0, 2.0]);
-    /// ```
-    ReLU = |x| x.relu();
-    /// x sigmoid(x) (`torch.nn.SiLU`).
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::{Forward, SiLU}};
-    /// assert!((SiLU.forward(&Tensor::from([1f64])).item() - 0.731059).abs() < 1e-6);
-    /// ```
-    SiLU = |x| x.silu();
-    /// Hyperbolic tangent (`torch.nn.Tanh`).
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::{Forward, Tanh}};
-    /// assert!((Tanh.forward(&Tensor::from([1f64])).item() - 0.761594).abs() < 1e-6);
-    /// ```
-    Tanh = |x| x.tanh();
-    /// Logistic function (`torch.nn.Sigmoid`).
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::{Forward, Sigmoid}};
-    /// assert!((Sigmoid.forward(&Tensor::from([3f64.ln()])).item() - 0.75).abs() < 1e-9);
-    /// ```
-    Sigmoid = |x| x.sigmoid();
     /// min(max(x, 0), 6) (`torch.nn.ReLU6`).
     ///
     /// ```
@@ -57,56 +112,6 @@ activations! {
     /// assert_eq!(ReLU6.forward(&Tensor::from([-1f32, 3., 9.])).to_vec::<f32>(), [0.0, 3.0, 6.0]);
     /// ```
     ReLU6 = |x| F::relu6(x);
-    /// Scaled exponential linear unit (`torch.nn.SELU`); see [`Tensor::selu`].
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::{Forward, SELU}};
-    /// let y = SELU.forward(&Tensor::from([1f64, -100.])).to_vec::<f64>();
-    /// assert!((y[0] - 1.0507).abs() < 1e-4 && (y[1] + 1.7581).abs() < 1e-4);
-    /// ```
-    SELU = |x| x.selu();
-    /// x tanh(log(1 + e^x)) (`torch.nn.Mish`).
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::{Forward, Mish}};
-    /// assert!((Mish.forward(&Tensor::from([1f64])).item() - 0.8651).abs() < 1e-4);
-    /// ```
-    Mish = |x| x.mish();
-    /// x / (1 + |x|) (`torch.nn.Softsign`).
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::{Forward, Softsign}};
-    /// assert_eq!(Softsign.forward(&Tensor::from([-3f32, 1.])).to_vec::<f32>(), [-0.75, 0.5]);
-    /// ```
-    Softsign = |x| x.softsign();
-    /// x - tanh(x) (`torch.nn.Tanhshrink`).
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::{Forward, Tanhshrink}};
-    /// assert!((Tanhshrink.forward(&Tensor::from([1f64])).item() - 0.238406).abs() < 1e-6);
-    /// ```
-    Tanhshrink = |x| x.tanhshrink();
-    /// log(1 / (1 + e^-x)) (`torch.nn.LogSigmoid`).
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::{Forward, LogSigmoid}};
-    /// assert!((LogSigmoid.forward(&Tensor::from([0f64])).item() + 2f64.ln()).abs() < 1e-9);
-    /// ```
-    LogSigmoid = |x| x.logsigmoid();
-    /// x min(max(x + 3, 0), 6) / 6 (`torch.nn.Hardswish`).
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::{Forward, Hardswish}};
-    /// assert_eq!(Hardswish.forward(&Tensor::from([-4f32, 0., 6.])).to_vec::<f32>(), [0.0, 0.0, 6.0]);
-    /// ```
-    Hardswish = |x| x.hardswish();
-    /// min(max(x + 3, 0), 6) / 6 (`torch.nn.Hardsigmoid`).
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::{Forward, Hardsigmoid}};
-    /// assert_eq!(Hardsigmoid.forward(&Tensor::from([-3f32, 0., 3.])).to_vec::<f32>(), [0.0, 0.5, 1.0]);
-    /// ```
-    Hardsigmoid = |x| x.hardsigmoid();
     /// Softmax over the channels of `[N, C, H, W]` or `[C, H, W]` (`torch.nn.Softmax2d`).
     ///
     /// ```
@@ -154,24 +159,6 @@ macro_rules! activations_with_settings {
 }
 
 activations_with_settings! {
-    /// x, or `negative_slope` times x below 0 (`torch.nn.LeakyReLU`).
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::{Forward, LeakyReLU}};
-    /// assert_eq!(LeakyReLU::new(0.5).forward(&Tensor::from([-2f32, 3.])).to_vec::<f32>(), [-1.0, 3.0]);
-    /// ```
-    LeakyReLU { negative_slope: f64 } "PyTorch's default is 0.01.", "0.01" => "0.01",
-        repr |slope| format!("negative_slope={}", python_float(slope)),
-        forward |x| x.leaky_relu(negative_slope);
-    /// x, or alpha (e^x - 1) below 0 (`torch.nn.ELU`).
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::{ELU, Forward}};
-    /// assert_eq!(ELU::new(2.0).forward(&Tensor::from([-100f32, 3.])).to_vec::<f32>(), [-2.0, 3.0]);
-    /// ```
-    ELU { alpha: f64 } "PyTorch's default is 1.", "0.5" => "0.5",
-        repr |alpha| format!("alpha={}", python_float(alpha)),
-        forward |x| x.elu(alpha);
     /// Shares that add up to 1 along a dimension (`torch.nn.Softmax`).
     ///
     /// ```
@@ -212,64 +199,6 @@ activations_with_settings! {
     GLU { dim: i64 } "Halves along `dim`; PyTorch's default is -1.", "-1" => "-1",
         repr |dim| format!("dim={dim}"),
         forward |x| F::glu(x, dim);
-    /// x, or alpha (e^(x / alpha) - 1) below 0 (`torch.nn.CELU`).
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::{CELU, Forward}};
-    /// assert_eq!(CELU::new(2.0).forward(&Tensor::from([-100f32, 3.])).to_vec::<f32>(), [-2.0, 3.0]);
-    /// ```
-    CELU { alpha: f64 } "PyTorch's default is 1.", "0.5" => "0.5",
-        repr |alpha| format!("alpha={}", python_float(alpha)),
-        forward |x| x.celu(alpha);
-    /// x, or 0 between -lambd and lambd (`torch.nn.Hardshrink`).
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::{Forward, Hardshrink}};
-    /// assert_eq!(Hardshrink::new(0.5).forward(&Tensor::from([-1f32, 0.25])).to_vec::<f32>(), [-1.0, 0.0]);
-    /// ```
-    Hardshrink { lambd: f64 } "PyTorch's default is 0.5.", "0.25" => "0.25",
-        repr python_float,
-        forward |x| x.hardshrink(lambd);
-    /// x moved towards 0 by `lambd`, 0 if it is nearer (`torch.nn.Softshrink`).
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::{Forward, Softshrink}};
-    /// let y = Softshrink::new(0.5).forward(&Tensor::from([-1f32, 0.25, 2.]));
-    /// assert_eq!(y.to_vec::<f32>(), [-0.5, 0.0, 1.5]);
-    /// ```
-    Softshrink { lambd: f64 } "PyTorch's default is 0.5.", "0.25" => "0.25",
-        repr python_float,
-        forward |x| x.softshrink(lambd);
-    /// x within two bounds, else the bound (`torch.nn.Hardtanh`).
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::{Forward, Hardtanh}};
-    /// let y = Hardtanh::new(-1.0, 1.0).forward(&Tensor::from([-2f32, 0.5, 3.]));
-    /// assert_eq!(y.to_vec::<f32>(), [-1.0, 0.5, 1.0]);
-    /// ```
-    Hardtanh { min_val: f64, max_val: f64 } "PyTorch's defaults are -1 and 1.", "-2.0, 0.5" => "0.5",
-        repr |low, high| format!("min_val={}, max_val={}", python_float(low), python_float(high)),
-        forward |x| x.hardtanh(min_val, max_val);
-    /// x above a threshold, else a value (`torch.nn.Threshold`).
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::{Forward, Threshold}};
-    /// let y = Threshold::new(1.0, -7.0).forward(&Tensor::from([0.5f32, 2.]));
-    /// assert_eq!(y.to_vec::<f32>(), [-7.0, 2.0]);
-    /// ```
-    Threshold { threshold: f64, value: f64 } "Both have no default.", "1.0, 0.5" => "0.5",
-        repr |t, v| format!("threshold={}, value={}", python_float(t), python_float(v)),
-        forward |x| x.threshold(threshold, value);
-    /// log(1 + e^(beta x)) / beta, x above the threshold (`torch.nn.Softplus`).
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::{Forward, Softplus}};
-    /// let y = Softplus::new(1.0, 20.0).forward(&Tensor::from([0f64, 30.])).to_vec::<f64>();
-    /// assert!((y[0] - 2f64.ln()).abs() < 1e-9 && y[1] == 30.0);
-    /// ```
-    Softplus { beta: f64, threshold: f64 } "PyTorch's defaults are 1 and 20.", "2.0, 30.0" => "30.0",
-        repr |b, t| format!("beta={}, threshold={}", python_float(b), python_float(t)),
-        forward |x| x.softplus(beta, threshold);
 }
 
 /// x times the normal distribution function of x (`torch.nn.GELU`).

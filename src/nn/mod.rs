@@ -65,11 +65,7 @@ mod transformer;
 pub mod utils;
 mod walk;
 
-pub use activation::{
-    CELU, ELU, GELU, GLU, Hardshrink, Hardsigmoid, Hardswish, Hardtanh, LeakyReLU, LogSigmoid,
-    LogSoftmax, Mish, PReLU, RReLU, ReLU, ReLU6, SELU, SiLU, Sigmoid, Softmax, Softmax2d, Softmin,
-    Softplus, Softshrink, Softsign, Tanh, Tanhshrink, Threshold,
-};
+pub use activation::*;
 pub use adaptive_softmax::{AdaptiveLogSoftmaxOptions, AdaptiveLogSoftmaxWithLoss};
 pub(crate) use batch_norm::AccumulateStatistics;
 pub use batch_norm::{BatchNorm1d, BatchNorm2d, BatchNorm3d, SyncBatchNorm};

@@ -1,30 +1,30 @@
-//! Activations element by element, softmax and dropout.
+//! Activations: those of elements by their rows (`ops/pointwise`), softmax and dropout.
 
+use crate::ops::pointwise::{activation, elementary};
 use crate::tensor::Tensor;
 
+/// A function for each row that has `nn { functional .. }`.
+macro_rules! rows {
+    ($($nn:tt $name:ident $inputs:tt $params:tt $defaults:tt $body:tt)*) => {
+        $(function! { $nn $name $inputs $params })*
+    };
+}
+macro_rules! function {
+    ({} $($row:tt)*) => {};
+    ({ functional $($more:tt)* } $name:ident ($x:ident $(, $operand:ident)*) [$($p:ident),*]) => {
+        #[doc = concat!("[`Tensor::", stringify!($name), "`] as a function (`torch.nn.functional.", stringify!($name), "`).")]
+        #[track_caller]
+        pub fn $name($x: &Tensor $(, $operand: &Tensor)* $(, $p: f64)*) -> Tensor {
+            $x.$name($($operand,)* $($p),*)
+        }
+    };
+}
+activation::rows::in_nn!();
+activation::checked::in_nn!();
+elementary::rows::in_nn!();
+
 methods! {
-    relu(x);
-    leaky_relu(x, negative_slope: f64);
-    elu(x, alpha: f64);
-    selu(x);
-    celu(x, alpha: f64);
-    mish(x);
-    softplus(x, beta: f64, threshold: f64);
-    softsign(x);
-    tanhshrink(x);
-    logsigmoid(x);
-    hardsigmoid(x);
-    hardswish(x);
-    hardshrink(x, lambd: f64);
-    softshrink(x, lambd: f64);
-    hardtanh(x, min_val: f64, max_val: f64);
-    threshold(x, threshold: f64, value: f64);
-    prelu(x, weight: &Tensor);
-    gelu(x);
     gelu_tanh(x);
-    silu(x);
-    tanh(x);
-    sigmoid(x);
     softmax(x, dim: i64);
     log_softmax(x, dim: i64);
     dropout(x, p: f64, training: bool);

@@ -35,11 +35,7 @@ mod norm;
 mod pool;
 
 pub use crate::ops::{CTCLossOptions, ctc_loss};
-pub use activation::{
-    celu, dropout, elu, gelu, gelu_tanh, hardshrink, hardsigmoid, hardswish, hardtanh, leaky_relu,
-    log_softmax, logsigmoid, mish, prelu, relu, selu, sigmoid, silu, softmax, softplus, softshrink,
-    softsign, tanh, tanhshrink, threshold,
-};
+pub use activation::*;
 pub use conv::{
     conv_transpose1d, conv_transpose2d, conv_transpose3d, conv1d, conv2d, conv3d, fold, unfold,
 };

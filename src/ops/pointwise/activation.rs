@@ -18,6 +18,7 @@ crate::pointwise! {
     /// ```
     pub numeric relu / relu_ (x) = maximum(x, 0.0);
         grad(g, y) { x: select(le(y, 0.0), 0.0, g) }
+        nn { functional, module ReLU }
 
     /// x, or `negative_slope` times x below 0 (`torch.nn.functional.leaky_relu`).
     ///
@@ -29,6 +30,7 @@ crate::pointwise! {
     /// ```
     pub float leaky_relu / leaky_relu_ (x; negative_slope = 0.01) = select(gt(x, 0.0), x, x * negative_slope);
         grad(g, x) { x: select(gt(x, 0.0), g, g * negative_slope) }
+        nn { functional, module LeakyReLU }
 
     /// x, or `alpha` (e^x - 1) below 0 (`torch.nn.functional.elu`).
     ///
@@ -40,6 +42,7 @@ crate::pointwise! {
     /// ```
     pub float elu / elu_ (x; alpha = 1.0) = select(gt(x, 0.0), x, alpha * expm1(x));
         grad(g, x) { x: select(le(x, 0.0), g * alpha * exp(select(lt(x, 0.0), x, 0.0)), g) }
+        nn { functional, module ELU }
 
     /// x times the normal distribution function of x (`torch.nn.functional.gelu`).
     ///
@@ -54,6 +57,7 @@ crate::pointwise! {
         grad(g, x) {
             x: g * (0.5 * (1.0 + erf(x * FRAC_1_SQRT_2)) + x * 0.398_942_280_401_432_7 * exp(-0.5 * x * x)),
         }
+        nn { functional }
 
     /// [`gelu`](Self::gelu) approximated with tanh (`torch.nn.functional.gelu(approximate="tanh")`).
     ///
@@ -87,6 +91,7 @@ crate::pointwise! {
     /// ```
     pub float silu / silu_ (x) = x * sigmoid(x);
         grad(g, x) { x: g * sigmoid(x) * (1.0 + x * (1.0 - sigmoid(x))) }
+        nn { functional, module SiLU }
 
     /// log(1 + e^(beta x)) / beta; x itself where beta x exceeds `threshold`
     /// (`torch.nn.functional.softplus`).
@@ -101,6 +106,7 @@ crate::pointwise! {
     pub float softplus / softplus_ (x; beta = 1.0, threshold = 20.0)
         = select(gt(x * beta, threshold), x, log1p(exp(x * beta)) / beta);
         grad(g, x) { x: select(gt(x * beta, threshold), g, g * sigmoid(x * beta)) }
+        nn { functional, module Softplus }
 
     /// x above `threshold`, else `value` (`torch.nn.functional.threshold`).
     ///
@@ -112,6 +118,7 @@ crate::pointwise! {
     /// ```
     pub numeric threshold / threshold_ (x; threshold = 0.1, value = 20.0) = select(le(x, threshold), value, x);
         grad(g, x) { x: select(le(x, threshold), 0.0, g) }
+        nn { functional, module Threshold }
 
     /// [`elu`](Self::elu) with the two constants that keep mean and variance
     /// (`torch.nn.functional.selu`).
@@ -133,6 +140,7 @@ crate::pointwise! {
                     g
                 ),
         }
+        nn { functional, module SELU }
 
     /// x, or `alpha` (e^(x / alpha) - 1) below 0 (`torch.nn.functional.celu`).
     ///
@@ -145,6 +153,7 @@ crate::pointwise! {
     /// ```
     pub float celu / celu_ (x; alpha = 1.0) = select(gt(x, 0.0), x, alpha * expm1(x / alpha));
         grad(g, x) { x: select(le(x, 0.0), g * exp(select(lt(x, 0.0), x, 0.0) / alpha), g) }
+        nn { functional, module CELU }
 
     /// x tanh(log(1 + e^x)) (`torch.nn.functional.mish`).
     ///
@@ -164,6 +173,7 @@ crate::pointwise! {
                         - tanh(log1p(exp(select(lt(x, 40.0), x, 40.0))))
                             * tanh(log1p(exp(select(lt(x, 40.0), x, 40.0)))))),
         }
+        nn { functional, module Mish }
 
     /// x / (1 + |x|) (`torch.nn.functional.softsign`).
     ///
@@ -173,6 +183,7 @@ crate::pointwise! {
     /// ```
     pub float softsign(x) = x / (1.0 + abs(x));
         grad(g, x) { x: g / (1.0 + abs(x)) * (1.0 - abs(x) / (1.0 + abs(x))) }
+        nn { functional, module Softsign }
 
     /// x - tanh(x) (`torch.nn.functional.tanhshrink`).
     ///
@@ -183,6 +194,7 @@ crate::pointwise! {
     /// ```
     pub float tanhshrink(x) = x - tanh(x);
         grad(g, x) { x: g * tanh(x) * tanh(x) }
+        nn { functional, module Tanhshrink }
 
     /// log(sigmoid(x)) (`torch.nn.functional.logsigmoid`).
     ///
@@ -193,6 +205,7 @@ crate::pointwise! {
     /// ```
     pub float logsigmoid(x) = minimum(x, 0.0) - log1p(exp(-abs(x)));
         grad(g, x) { x: g * sigmoid(-x) }
+        nn { functional, module LogSigmoid }
 
     /// (x + 3) / 6 between 0 and 1 (`torch.nn.functional.hardsigmoid`).
     ///
@@ -205,6 +218,7 @@ crate::pointwise! {
     pub float hardsigmoid / hardsigmoid_ (x) = minimum(maximum(x + 3.0, 0.0), 6.0) / 6.0;
         grad(g, x) { x: select(gt(x, -3.0) & lt(x, 3.0), g / 6.0, 0.0) }
         sample { x: -5.0..5.0 }
+        nn { functional, module Hardsigmoid }
 
     /// x [`hardsigmoid(x)`](Self::hardsigmoid) (`torch.nn.functional.hardswish`).
     ///
@@ -220,6 +234,7 @@ crate::pointwise! {
             x: select(le(x, -3.0), 0.0, select(lt(x, 3.0), g * (x / 3.0 + 0.5), g)),
         }
         sample { x: -5.0..5.0 }
+        nn { functional, module Hardswish }
 
     /// x, but 0 from `-lambd` to `lambd` (`torch.nn.functional.hardshrink`).
     ///
@@ -229,6 +244,7 @@ crate::pointwise! {
     /// ```
     pub float hardshrink(x; lambd = 0.5) = select(ge(x, -lambd) & le(x, lambd), 0.0, x);
         grad(g, x) { x: select(lt(x, -lambd) | gt(x, lambd), g, 0.0) }
+        nn { functional, module Hardshrink, settings unnamed }
 }
 
 crate::pointwise! {
@@ -237,11 +253,13 @@ crate::pointwise! {
     /// x between two limits ([`Tensor::hardtanh`]).
     numeric hardtanh(x; min_val = -1.0, max_val = 1.0) = minimum(maximum(x, min_val), max_val);
         grad(g, x) { x: select(gt(x, min_val) & lt(x, max_val), g, 0.0) }
+        nn { functional, module Hardtanh }
 
     /// x moved towards 0 by `lambd` ([`Tensor::softshrink`]).
     float softshrink(x; lambd = 0.5)
         = select(gt(x, lambd), x - lambd, select(lt(x, -lambd), x + lambd, x * 0.0));
         grad(g, x) { x: select(lt(x, -lambd) | gt(x, lambd), g, 0.0) }
+        nn { functional, module Softshrink, settings unnamed }
 
     /// x, or `weight` times x below 0 ([`Tensor::prelu`]).
     float prelu(x, weight) = select(gt(x, 0.0), x, weight * x);
@@ -249,6 +267,7 @@ crate::pointwise! {
             x: select(gt(x, 0.0), g, g * weight),
             weight: select(gt(x, 0.0), 0.0, g * x),
         }
+        nn { functional }
 }
 
 impl Tensor {

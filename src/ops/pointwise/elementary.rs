@@ -242,6 +242,7 @@ crate::pointwise! {
     /// ```
     pub float tanh / tanh_ (x) = tanh(x);
         grad(g, y) { x: g * (1.0 - y * y) }
+        nn { functional, module Tanh }
 
     /// Inverse hyperbolic sine (`torch.asinh`).
     ///
@@ -367,6 +368,7 @@ crate::pointwise! {
     /// ```
     pub float sigmoid / sigmoid_ (x) = sigmoid(x);
         grad(g, y) { x: g * y * (1.0 - y) }
+        nn { functional, module Sigmoid }
 
     /// Largest integer not above (`torch.floor`).
     ///

@@ -38,6 +38,7 @@
 ///     grad(g, saved...) { input: formula, ... }
 ///     sample { input: low..high, ... }
 ///     complex(z) { tensor }
+///     nn { functional, module Name }
 /// ```
 ///
 /// - `KIND` is `float`, `arith`, `numeric`, `compare` or `bitwise`
@@ -53,6 +54,8 @@
 ///   Parameters are always known. Leave `grad` out when the op has no derivative.
 /// - `sample` says where the generic checks take their inputs; the default is `-3.0..3.0`.
 /// - `complex`, for rows of this crate, is what the op is of complex numbers `z`; without it the row throws for them.
+/// - `nn`, for rows of this crate, makes the function of that name in `nn::functional`, and the module of the name
+///   that is given. The module's text names its parameters, but with `settings unnamed`.
 ///
 /// Each row becomes a function of that name, and a static in the module that `table` names; the
 /// module's `ROWS` lists them all.
@@ -65,10 +68,11 @@ macro_rules! pointwise {
         $(grad ( $($names:ident),+ ) { $($by:ident : $derivative:expr),+ $(,)? })?
         $(sample { $($sampled:ident : $low:literal .. $high:literal),+ $(,)? })?
         $(complex ( $z:ident ) { $meaning:expr })?
+        $(nn { $($nn:tt)+ })?
     )*) => {
         $crate::__pointwise_table! { $table $(
             $(#[$doc])+ $kind $name ( $x0 $(: $slot0)? $(, $x $(: $slot)?)* ) [$($($p),+)?] ($($($default),+)?) = $body;
-            [$([$($names),+] { $($by: $derivative),+ })?] [$($(($sampled, $low, $high)),+)?] [$($z, $meaning)?]
+            [$([$($names),+] { $($by: $derivative),+ })?] [$($(($sampled, $low, $high)),+)?] [$($z, $meaning)?] { $($($nn)+)? }
         )* }
         impl $crate::tensor::Tensor { $(
             $crate::__pointwise_method! {
@@ -84,10 +88,11 @@ macro_rules! pointwise {
         $(grad ( $($names:ident),+ ) { $($by:ident : $derivative:expr),+ $(,)? })?
         $(sample { $($sampled:ident : $low:literal .. $high:literal),+ $(,)? })?
         $(complex ( $z:ident ) { $meaning:expr })?
+        $(nn { $($nn:tt)+ })?
     )*) => {
         $crate::__pointwise_table! { $table $(
             $(#[$doc])+ $kind $name ( $($x $(: $slot)?),+ ) [$($($p),+)?] ($($($default),+)?) = $body;
-            [$([$($names),+] { $($by: $derivative),+ })?] [$($(($sampled, $low, $high)),+)?] [$($z, $meaning)?]
+            [$([$($names),+] { $($by: $derivative),+ })?] [$($(($sampled, $low, $high)),+)?] [$($z, $meaning)?] { $($($nn)+)? }
         )* }
     };
     // Anywhere: functions.
@@ -100,7 +105,7 @@ macro_rules! pointwise {
     )*) => {
         $crate::__pointwise_table! { $table $(
             $(#[$doc])+ $kind $name ( $($x $(: $slot)?),+ ) [$($($p),+)?] ($($($default),+)?) = $body;
-            [$([$($names),+] { $($by: $derivative),+ })?] [$($(($sampled, $low, $high)),+)?] [$($z, $meaning)?]
+            [$([$($names),+] { $($by: $derivative),+ })?] [$($(($sampled, $low, $high)),+)?] [$($z, $meaning)?] {}
         )* }
         $(
             $crate::__pointwise_function! {
@@ -218,7 +223,7 @@ macro_rules! __pointwise_function {
 #[doc(hidden)]
 macro_rules! __pointwise_table {
     ($table:ident $(
-        $(#[$doc:meta])+ $kind:ident $name:ident $inputs:tt $params:tt $defaults:tt = $body:expr; $grad:tt $samples:tt $complex:tt
+        $(#[$doc:meta])+ $kind:ident $name:ident $inputs:tt $params:tt $defaults:tt = $body:expr; $grad:tt $samples:tt $complex:tt $nn:tt
     )*) => {
         #[doc = "Rows made by `pointwise!`."]
         #[allow(non_upper_case_globals)]
@@ -234,7 +239,23 @@ macro_rules! __pointwise_table {
             )*
             /// All rows of this table.
             pub static ROWS: &[&$crate::ops::pointwise::Row] = &[$(&$name),*];
+            $crate::__pointwise_in_nn! { $($nn $name $inputs $params $defaults ($body))* }
         }
+    };
+}
+
+/// The rows for `nn`: the macro `in_nn!` of the table, which calls the caller's `rows!` with them.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! __pointwise_in_nn {
+    ($({} $name:ident $inputs:tt $params:tt $defaults:tt $body:tt)*) => {};
+    ($($row:tt)*) => {
+        macro_rules! in_nn {
+            () => {
+                rows! { $($row)* }
+            };
+        }
+        pub(crate) use in_nn;
     };
 }
 

@@ -25,7 +25,7 @@
 
 #[cfg(test)]
 mod accuracy;
-mod activation;
+pub(crate) mod activation;
 mod apply;
 mod arithmetic;
 mod batched_updates;
@@ -37,7 +37,7 @@ mod derivative;
 mod division;
 #[cfg(test)]
 mod edges;
-mod elementary;
+pub(crate) mod elementary;
 mod format;
 pub mod formula;
 mod losses;

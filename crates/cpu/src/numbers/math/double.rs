@@ -239,7 +239,7 @@ pub fn atan2<const FMA: bool>(y: f64, x: f64) -> f64 {
     y.atan2(x)
 }
 
-/// 1 / sqrt(x), within 1 ulp.
+/// 1 / sqrt(x), of a correctly rounded root: within 1.5 ulp.
 #[inline(always)]
 pub fn rsqrt<const FMA: bool>(x: f64) -> f64 {
     1.0 / x.sqrt()

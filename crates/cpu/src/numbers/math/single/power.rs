@@ -55,7 +55,7 @@ pub fn pow<const FMA: bool>(x: f32, y: f32) -> f32 {
     if (y == 0.0) | (x == 1.0) { 1.0 } else { signed }
 }
 
-/// 1 / sqrt(x), within 1 ulp.
+/// 1 / sqrt(x), of a correctly rounded root: within 1.5 ulp.
 #[inline(always)]
 pub fn rsqrt<const FMA: bool>(x: f32) -> f32 {
     1.0 / x.sqrt()
