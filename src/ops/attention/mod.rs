@@ -1,4 +1,4 @@
-//! Scaled dot-product attention.
+//! Scaled dot-product attention, in blocks on the CPU, by own kernels or cuDNN on a GPU.
 //!
 //! ```text
 //! S = scale Q K^T + mask     P = softmax(S), row by row     Y = P V

@@ -1,4 +1,4 @@
-//! Products of matrices and of more than two dimensions.
+//! Products: of matrices (`matmul`, `linear`), by Einstein's notation, and those composed of them.
 //!
 //! Knows nothing of convolutions, attention and recurrent layers, which are made of its parts.
 

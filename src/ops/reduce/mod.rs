@@ -1,6 +1,7 @@
 //! Reductions: an op folds the elements along some dimensions into one. `x.sum()` is over all
 //! dimensions, `x.sum_dim(&[0, -1], keepdim)` over some; an empty list also means all. With
-//! `keepdim` the reduced dimensions stay, with size 1.
+//! `keepdim` the reduced dimensions stay, with size 1. Running results (`scan`), orders (`sort`), different
+//! elements (`distinct`) and histograms (`statistics`) are here too.
 //!
 //! Types as PyTorch: sums and products of integers and bools are i64; half types are added up in f32
 //! and rounded once. The order of additions depends on shape and strides only, so results are the

@@ -1,4 +1,4 @@
-//! What windows over dimensions read: tables of positions, and linear maps of one dimension.
+//! Windows along dimensions: tables of the positions that they read, and linear maps of one dimension.
 //!
 //! Pooling, padding, unfolding, interpolation and bags of embeddings are made of it. Knows none of them.
 
