@@ -122,43 +122,39 @@ activations! {
     Softmax2d = |x| x.softmax(-3);
 }
 
-/// An example makes each module with `$settings`, of which its text shows `$last` last.
-macro_rules! activations_with_settings {
-    ($(
-        $(#[$doc:meta])* $name:ident { $($field:ident: $t:ty),+ }
-        $new_doc:literal, $settings:literal => $last:literal,
-        repr $repr:expr, forward |$x:ident| $body:expr;
-    )*) => {$(
+/// Modules along a dimension.
+macro_rules! along_a_dimension {
+    ($($(#[$doc:meta])* $name:ident: $new_doc:literal, |$x:ident, $dim:ident| $body:expr;)*) => {$(
         $(#[$doc])*
         #[derive(Module, Clone, Copy, Debug)]
         #[module(extra_repr = Self::settings)]
-        pub struct $name { $($field: $t),+ }
+        pub struct $name {
+            dim: i64,
+        }
 
         impl $name {
             #[doc = $new_doc]
-            ///
-            /// ```
-            #[doc = concat!("use torchrs::nn::{Module, ", stringify!($name), "};")]
-            #[doc = concat!("let text = ", stringify!($name), "::new(", $settings, ").repr();")]
-            #[doc = concat!("assert!(text.ends_with(\"", $last, ")\"));")]
-            /// ```
-            pub fn new($($field: $t),+) -> Self { $name { $($field),+ } }
+            pub fn new(dim: i64) -> Self {
+                $name { dim }
+            }
 
-            fn settings(&self) -> String { ($repr)($(self.$field),+) }
+            fn settings(&self) -> String {
+                format!("dim={}", self.dim)
+            }
         }
 
         impl Forward for $name {
             #[track_caller]
             fn forward(&self, $x: &Tensor) -> Tensor {
                 let _scope = crate::nn::scope::enter(self);
-                $(let $field = self.$field;)+
+                let $dim = self.dim;
                 $body
             }
         }
     )*};
 }
 
-activations_with_settings! {
+along_a_dimension! {
     /// Shares that add up to 1 along a dimension (`torch.nn.Softmax`).
     ///
     /// ```
@@ -166,9 +162,7 @@ activations_with_settings! {
     /// let shares = Softmax::new(1).forward(&Tensor::from([[0f64, 3f64.ln()]]));
     /// assert!((shares - Tensor::from([[0.25f64, 0.75]])).abs().max().item() < 1e-9);
     /// ```
-    Softmax { dim: i64 } "Along `dim`; negative counts from the end.", "-1" => "-1",
-        repr |dim| format!("dim={dim}"),
-        forward |x| x.softmax(dim);
+    Softmax: "Along `dim`; negative counts from the end.", |x, dim| x.softmax(dim);
     /// The logarithm of [`Softmax`] (`torch.nn.LogSoftmax`).
     ///
     /// ```
@@ -176,9 +170,7 @@ activations_with_settings! {
     /// let y = LogSoftmax::new(-1).forward(&Tensor::from([[5f64, 5.]]));
     /// assert!((y + 2f64.ln()).abs().max().item() < 1e-9);
     /// ```
-    LogSoftmax { dim: i64 } "Along `dim`; negative counts from the end.", "-1" => "-1",
-        repr |dim| format!("dim={dim}"),
-        forward |x| x.log_softmax(dim);
+    LogSoftmax: "Along `dim`; negative counts from the end.", |x, dim| x.log_softmax(dim);
     /// Softmax of -x (`torch.nn.Softmin`).
     ///
     /// ```
@@ -186,9 +178,7 @@ activations_with_settings! {
     /// let shares = Softmin::new(1).forward(&Tensor::from([[0f64, 3f64.ln()]]));
     /// assert!((shares - Tensor::from([[0.75f64, 0.25]])).abs().max().item() < 1e-9);
     /// ```
-    Softmin { dim: i64 } "Along `dim`; negative counts from the end.", "-1" => "-1",
-        repr |dim| format!("dim={dim}"),
-        forward |x| F::softmin(x, dim);
+    Softmin: "Along `dim`; negative counts from the end.", |x, dim| F::softmin(x, dim);
     /// The first half times the logistic function of the second (`torch.nn.GLU`).
     ///
     /// ```
@@ -196,9 +186,7 @@ activations_with_settings! {
     /// // 4 sigmoid(0), 8 sigmoid(100)
     /// assert_eq!(GLU::new(-1).forward(&Tensor::from([4f32, 8., 0., 100.])).to_vec::<f32>(), [2.0, 8.0]);
     /// ```
-    GLU { dim: i64 } "Halves along `dim`; PyTorch's default is -1.", "-1" => "-1",
-        repr |dim| format!("dim={dim}"),
-        forward |x| F::glu(x, dim);
+    GLU: "Halves along `dim`; PyTorch's default is -1.", |x, dim| F::glu(x, dim);
 }
 
 /// x times the normal distribution function of x (`torch.nn.GELU`).
