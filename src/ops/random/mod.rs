@@ -1,5 +1,5 @@
-//! Random tensors, random choices and dropout. A [`Generator`] is a seed and an offset that counts the draws made from it; each
-//! draw (one call, however many numbers) has a Philox stream of its own, in which element `i` is a
+//! Random tensors, random choices and dropout. A [`Generator`] is a seed and an offset that counts the draws made
+//! from it; each draw (one call, however many numbers) has a Philox stream of its own, in which element `i` is a
 //! pure function of `i`. So numbers do not depend on the number of threads, and (seed, offset) in a
 //! checkpoint is all that is needed to go on as if nothing had happened.
 //!
