@@ -36,10 +36,6 @@ mod pool;
 
 pub use crate::ops::{CTCLossOptions, ctc_loss};
 pub use activation::*;
-pub use norm::{
-    BatchNormOptions, InstanceNormOptions, LocalResponseNormOptions, batch_norm, group_norm,
-    instance_norm, layer_norm, local_response_norm, rms_norm,
-};
 pub use conv::{
     conv_transpose1d, conv_transpose2d, conv_transpose3d, conv1d, conv2d, conv3d, fold, unfold,
 };

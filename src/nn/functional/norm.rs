@@ -3,16 +3,7 @@
 use crate::tensor::Tensor;
 
 methods! {
-    batch_norm(
-        x, running_mean: Option<&Tensor>, running_var: Option<&Tensor>, weight: Option<&Tensor>,
-        bias: Option<&Tensor>, training: bool, momentum: f64, eps: f64
-    );
-    instance_norm(
-        x, running_mean: Option<&Tensor>, running_var: Option<&Tensor>, weight: Option<&Tensor>,
-        bias: Option<&Tensor>, use_input_stats: bool, momentum: f64, eps: f64
-    );
     group_norm(x, num_groups: usize, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64);
-    local_response_norm(x, size: usize, alpha: f64, beta: f64, k: f64);
     layer_norm(x, normalized_shape: &[usize], weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64);
     rms_norm(x, normalized_shape: &[usize], weight: Option<&Tensor>, eps: Option<f64>);
 }

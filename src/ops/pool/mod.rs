@@ -10,6 +10,6 @@ pub(in crate::ops) mod max;
 crate::ops::table::ops! {
     average { samples }
     cuda { kernels: [PROGRAM] }
-    forms { samples }
+    composed { samples }
     max { samples }
 }

@@ -6,7 +6,6 @@ pub(in crate::ops) mod bias_sums;
 pub(in crate::ops) mod composed;
 pub(in crate::ops) mod einsum;
 pub(in crate::ops) mod matmul;
-pub(in crate::ops) mod sums;
 
 crate::ops::table::ops! {
     composed { samples }

@@ -28,7 +28,7 @@ pub(super) use extremes::select_backward;
 crate::ops::table::ops! {
     cuda { kernels: [REDUCTIONS] }
     extremes { samples }
-    logic { samples }
+    any_all { samples }
     logsumexp { samples }
     mean { samples }
     norm { samples }

@@ -140,7 +140,8 @@ simulated! {
                 let scales: Vec<f64> = (0..shape[1]).map(|c| [1e19, 3e30, 1.0, 1e-22][c % 4]).collect();
                 let scales = Tensor::from(scales).reshape([1, shape[1] as i64, 1, 1]);
                 let x = (numbers(shape, Dtype::F64) * scales).to_dtype(dtype).contiguous_in(order);
-                let norm = |x: &Tensor| x.batch_norm(None, None, None, None, true, 0.1, 1e-60);
+                let options = F::BatchNormOptions { training: true, eps: 1e-60, ..Default::default() };
+                let norm = |x: &Tensor| F::batch_norm(x, options);
                 let right = norm(&x.to_dtype(Dtype::F64));
                 let found = norm(&x.to_device(torchrs::Device::Cuda(0))).to_device(torchrs::Device::Cpu);
                 let error = (found.to_dtype(Dtype::F64) - right).abs().max().item();
