@@ -27,68 +27,40 @@
 //! # Ok::<(), torchrs::Error>(())
 //! ```
 
-#[doc(hidden)]
-pub mod allocator;
-mod bounded;
-mod code;
-#[doc(hidden)]
-pub mod copy;
-#[doc(hidden)]
-pub mod cublaslt;
-#[doc(hidden)]
-pub mod cudnn;
 pub mod device;
-mod disk_cache;
 mod driver;
-mod dynamic;
-pub mod event;
-pub(crate) mod family;
-#[doc(hidden)]
-pub mod fill;
-mod fingerprint;
-pub(crate) mod fold;
 pub mod graph;
-mod host_cache;
-pub(crate) mod in_flight;
-#[doc(hidden)]
-pub mod ipc;
 pub mod kernel;
-#[doc(hidden)]
-pub mod launch;
-#[doc(hidden)]
-pub mod library;
-pub(crate) mod lost;
+mod kernels;
+mod libraries;
+mod loading;
+mod memo;
 pub mod memory;
-#[doc(hidden)]
-pub mod module;
-pub(crate) mod nccl;
-mod needs;
-mod nvrtc;
-mod once;
-#[doc(hidden)]
-pub mod peer;
-#[doc(hidden)]
-pub mod pinned;
-mod places;
-#[doc(hidden)]
-pub mod pointwise;
-mod quick_hash;
-pub(crate) mod refusal;
 #[cfg(test)]
 pub(crate) mod simulated_test;
-pub(crate) mod sources;
-pub mod stream;
-mod synchronisation;
-mod version;
+mod work;
 
-pub(crate) use code::within;
 pub use device::{DeviceGuard, MAX_DEVICES, device_count, is_available};
-pub use event::{Event, EventOptions};
+pub(crate) use driver::code::within;
 pub use graph::Graph;
-pub use library::is_simulated;
+pub use kernels::Needs;
+pub use kernels::module::{Function, Kernel, Program};
+pub(crate) use kernels::{family, fold, refusal, sources};
+#[doc(hidden)]
+pub use kernels::{fill, launch, module, pointwise};
+pub(crate) use libraries::nccl;
+#[doc(hidden)]
+pub use libraries::{cublaslt, cudnn};
+#[doc(hidden)]
+pub use loading::library;
+pub use loading::library::is_simulated;
 pub use memory::Block;
-pub use module::{Function, Kernel, Program};
-pub use needs::Needs;
-pub use pinned::PinnedBlock;
-pub use stream::{Priority, Stream, StreamGuard};
-pub use synchronisation::synchronisations;
+pub(crate) use memory::in_flight;
+pub use memory::pinned::PinnedBlock;
+#[doc(hidden)]
+pub use memory::{allocator, copy, ipc, peer, pinned};
+pub use work::event::{Event, EventOptions};
+pub(crate) use work::lost;
+pub use work::stream::{Priority, Stream, StreamGuard};
+pub use work::synchronisation::synchronisations;
+pub use work::{event, stream};

@@ -3,7 +3,7 @@
 use std::env;
 use std::process::Command;
 
-use super::library::{SIMULATE, SIMULATED_LIBRARY, simulated_path};
+use crate::cuda::loading::library::{SIMULATE, SIMULATED_LIBRARY, simulated_path};
 
 /// The test that this process was started for.
 const INSIDE: &str = "TORCHRS_TEST_INSIDE";

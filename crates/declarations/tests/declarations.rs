@@ -118,7 +118,7 @@ fn constants_are_the_headers() {
 fn attributes_of_cudnn_are_all_compared() {
     for file in ["attention.rs", "convolution.rs", "kept.rs", "mod.rs", "operations.rs", "plan.rs"]
     {
-        let source = ours::text(&format!("cudnn/{file}"));
+        let source = ours::text(&format!("libraries/cudnn/{file}"));
         let known = ROWS.iter().filter(|row| row.0.ends_with(file)).flat_map(|row| row.2);
         let known: Vec<i64> = known.map(|constant| constant.0).collect();
         for call in [".set(", ".get(", ".set::<Mode>(", ".get::<Object>("] {

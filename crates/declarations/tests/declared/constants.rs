@@ -5,22 +5,22 @@
 pub type Row = (&'static str, &'static str, &'static [(i64, &'static str)]);
 
 pub const ROWS: &[Row] = &[
-    ("event.rs", "const BLOCKING: c_uint = 1;", &[(1, "CU_EVENT_BLOCKING_SYNC")]),
-    ("event.rs", "const NO_TIMING: c_uint = 2;", &[(2, "CU_EVENT_DISABLE_TIMING")]),
-    ("event.rs", "const INTERPROCESS: c_uint = 4;", &[(4, "CU_EVENT_INTERPROCESS")]),
-    ("stream.rs", "const NON_BLOCKING: c_uint = 1;", &[(1, "CU_STREAM_NON_BLOCKING")]),
+    ("work/event.rs", "const BLOCKING: c_uint = 1;", &[(1, "CU_EVENT_BLOCKING_SYNC")]),
+    ("work/event.rs", "const NO_TIMING: c_uint = 2;", &[(2, "CU_EVENT_DISABLE_TIMING")]),
+    ("work/event.rs", "const INTERPROCESS: c_uint = 4;", &[(4, "CU_EVENT_INTERPROCESS")]),
+    ("work/stream.rs", "const NON_BLOCKING: c_uint = 1;", &[(1, "CU_STREAM_NON_BLOCKING")]),
     (
-        "pinned.rs",
+        "memory/pinned.rs",
         "const PORTABLE: c_uint = 1;",
         &[(1, "CU_MEMHOSTALLOC_PORTABLE"), (1, "CU_MEMHOSTREGISTER_PORTABLE")],
     ),
     (
-        "ipc.rs",
+        "memory/ipc.rs",
         "const LAZY_ENABLE_PEER_ACCESS: u32 = 1;",
         &[(1, "CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS")],
     ),
     (
-        "graph.rs",
+        "graph/mod.rs",
         "Global,|ThreadLocal,|Relaxed,",
         &[
             (0, "CU_STREAM_CAPTURE_MODE_GLOBAL"),
@@ -28,12 +28,16 @@ pub const ROWS: &[Row] = &[
             (2, "CU_STREAM_CAPTURE_MODE_RELAXED"),
         ],
     ),
-    ("copy.rs", "const MEMORY_TYPE: c_int = 2;", &[(2, "CU_POINTER_ATTRIBUTE_MEMORY_TYPE")]),
-    ("copy.rs", "const DEVICE_MEMORY: c_int = 2;", &[(2, "CU_MEMORYTYPE_DEVICE")]),
-    ("copy.rs", "const DEVICE_ORDINAL: c_int = 9;", &[(9, "CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL")]),
-    ("copy.rs", "const INVALID_VALUE: Code = Code(1);", &[(1, "CUDA_ERROR_INVALID_VALUE")]),
+    ("memory/copy.rs", "const MEMORY_TYPE: c_int = 2;", &[(2, "CU_POINTER_ATTRIBUTE_MEMORY_TYPE")]),
+    ("memory/copy.rs", "const DEVICE_MEMORY: c_int = 2;", &[(2, "CU_MEMORYTYPE_DEVICE")]),
     (
-        "device.rs",
+        "memory/copy.rs",
+        "const DEVICE_ORDINAL: c_int = 9;",
+        &[(9, "CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL")],
+    ),
+    ("memory/copy.rs", "const INVALID_VALUE: Code = Code(1);", &[(1, "CUDA_ERROR_INVALID_VALUE")]),
+    (
+        "device/devices.rs",
         "capability: (figure(75)?, figure(76)?)",
         &[
             (75, "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR"),
@@ -41,56 +45,60 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
-        "device.rs",
+        "device/devices.rs",
         "multiprocessors: figure(16)?",
         &[(16, "CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT")],
     ),
     (
-        "device.rs",
+        "device/devices.rs",
         "threads_per_multiprocessor: figure(39)?",
         &[(39, "CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR")],
     ),
     (
-        "device.rs",
+        "device/devices.rs",
         "threads_per_block: figure(1)?",
         &[(1, "CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK")],
     ),
-    ("device.rs", "warp_size: figure(10)?", &[(10, "CU_DEVICE_ATTRIBUTE_WARP_SIZE")]),
+    ("device/devices.rs", "warp_size: figure(10)?", &[(10, "CU_DEVICE_ATTRIBUTE_WARP_SIZE")]),
     (
-        "device.rs",
+        "device/devices.rs",
         "shared_memory_per_block: figure(8)?",
         &[(8, "CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK")],
     ),
     (
-        "device.rs",
+        "device/devices.rs",
         "shared_memory_per_block_optin: figure(97)?",
         &[(97, "CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")],
     ),
-    ("device.rs", "l2_cache: figure(38)?", &[(38, "CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE")]),
+    ("device/devices.rs", "l2_cache: figure(38)?", &[(38, "CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE")]),
     (
-        "module.rs",
+        "kernels/module.rs",
         "threads_per_block: figure(0)?",
         &[(0, "CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK")],
     ),
-    ("module.rs", "static_shared = figure(1)?", &[(1, "CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES")]),
-    ("module.rs", "local_bytes: figure(3)?", &[(3, "CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES")]),
-    ("module.rs", "registers: figure(4)?", &[(4, "CU_FUNC_ATTRIBUTE_NUM_REGS")]),
     (
-        "module.rs",
+        "kernels/module.rs",
+        "static_shared = figure(1)?",
+        &[(1, "CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES")],
+    ),
+    ("kernels/module.rs", "local_bytes: figure(3)?", &[(3, "CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES")]),
+    ("kernels/module.rs", "registers: figure(4)?", &[(4, "CU_FUNC_ATTRIBUTE_NUM_REGS")]),
+    (
+        "kernels/module.rs",
         "const MAX_DYNAMIC_SHARED_SIZE: c_int = 8;",
         &[(8, "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES")],
     ),
-    ("code.rs", "SUCCESS: Code = Code(0);", &[(0, "CUDA_SUCCESS")]),
-    ("code.rs", "OUT_OF_MEMORY: Code = Code(2);", &[(2, "CUDA_ERROR_OUT_OF_MEMORY")]),
-    ("code.rs", "NO_DEVICE: Code = Code(100);", &[(100, "CUDA_ERROR_NO_DEVICE")]),
-    ("code.rs", "NOT_READY: Code = Code(600);", &[(600, "CUDA_ERROR_NOT_READY")]),
+    ("driver/code.rs", "SUCCESS: Code = Code(0);", &[(0, "CUDA_SUCCESS")]),
+    ("driver/code.rs", "OUT_OF_MEMORY: Code = Code(2);", &[(2, "CUDA_ERROR_OUT_OF_MEMORY")]),
+    ("driver/code.rs", "NO_DEVICE: Code = Code(100);", &[(100, "CUDA_ERROR_NO_DEVICE")]),
+    ("driver/code.rs", "NOT_READY: Code = Code(600);", &[(600, "CUDA_ERROR_NOT_READY")]),
     (
-        "code.rs",
+        "driver/code.rs",
         "PEER_ACCESS_ALREADY_ENABLED: Code = Code(704);",
         &[(704, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED")],
     ),
     (
-        "code.rs",
+        "driver/code.rs",
         "(4, Hint(|34,|(46, Hint(|100,|(101, Hint(|201,|(209, Hint(|(218, Hint(|222,|(300, Hint(|803,|(900, Hint(|901,",
         &[
             (4, "CUDA_ERROR_DEINITIALIZED"),
@@ -108,7 +116,7 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
-        "code.rs",
+        "driver/code.rs",
         "(214, Sticky)|(226, Sticky)|(700, Sticky)|(702, Sticky)|(709, Sticky)|(710, Sticky)|(714, Sticky)|\
          (715, Sticky)|(716, Sticky)|(717, Sticky)|(718, Sticky)|(719, Sticky)",
         &[
@@ -127,17 +135,17 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
-        "nvrtc.rs",
+        "kernels/compile/nvrtc.rs",
         "SUCCESS: NvrtcCode = NvrtcCode(0);|INVALID_OPTION: NvrtcCode = NvrtcCode(5);|COMPILATION: NvrtcCode = NvrtcCode(6);",
         &[(0, "NVRTC_SUCCESS"), (5, "NVRTC_ERROR_INVALID_OPTION"), (6, "NVRTC_ERROR_COMPILATION")],
     ),
     (
-        "cublaslt/mod.rs",
+        "libraries/cublaslt/mod.rs",
         "Kind::F32 | Kind::Tf32 => 0,|Kind::F64 => 1,|Kind::F16 => 2,|Kind::BF16 => 14,",
         &[(0, "CUDA_R_32F"), (1, "CUDA_R_64F"), (2, "CUDA_R_16F"), (14, "CUDA_R_16BF")],
     ),
     (
-        "cublaslt/mod.rs",
+        "libraries/cublaslt/mod.rs",
         "Kind::F64 => (70, 1),|Kind::Tf32 => (77, 0),|_ => (68, 0),",
         &[
             (70, "CUBLAS_COMPUTE_64F"),
@@ -146,7 +154,7 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
-        "cublaslt/mod.rs",
+        "libraries/cublaslt/mod.rs",
         "Epilogue::Plain => 1,|Epilogue::Bias => 4,|Epilogue::LeftSums => 512,",
         &[
             (1, "CUBLASLT_EPILOGUE_DEFAULT"),
@@ -155,7 +163,7 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
-        "cublaslt/mod.rs",
+        "libraries/cublaslt/mod.rs",
         "TURN_A: c_int = 3;|TURN_B: c_int = 4;|EPILOGUE: c_int = 7;|BIAS_POINTER: c_int = 8;|BIAS_TYPE: c_int = 26;",
         &[
             (3, "CUBLASLT_MATMUL_DESC_TRANSA"),
@@ -166,7 +174,7 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
-        "cublaslt/mod.rs",
+        "libraries/cublaslt/mod.rs",
         "SetAttribute(layout.object, 5, at,|SetAttribute(layout.object, 6, step,",
         &[
             (5, "CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT"),
@@ -174,7 +182,7 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
-        "cublaslt/mod.rs",
+        "libraries/cublaslt/mod.rs",
         "set(1, (&raw const WORKSPACE)|in (5..).zip(&alignment)",
         &[
             (1, "CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES"),
@@ -185,7 +193,7 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
-        "cublaslt/table.rs",
+        "libraries/cublaslt/table.rs",
         "SUCCESS: Status = Status(0);|NOT_SUPPORTED: Status = Status(15);|Status(3) => Err(Error::OutOfMemory",
         &[
             (0, "CUBLAS_STATUS_SUCCESS"),
@@ -194,7 +202,7 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
-        "cudnn/mod.rs",
+        "libraries/cudnn/mod.rs",
         "Kind::F32 => 0,|Kind::F64 => 1,|Kind::F16 => 2,|Kind::BF16 => 9,|const JSON: c_int = 2702;",
         &[
             (0, "CUDNN_DATA_FLOAT"),
@@ -205,7 +213,7 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
-        "cudnn/table.rs",
+        "libraries/cudnn/table.rs",
         "SUCCESS: Status = Status(0);|Status(4003 | 4004)|(3000..4000)",
         &[
             (0, "CUDNN_STATUS_SUCCESS"),
@@ -215,7 +223,7 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
-        "cudnn/descriptor.rs",
+        "libraries/cudnn/descriptor.rs",
         "Pointwise = 0,|Convolution = 1,|Engine = 2,|EngineConfig = 3,|Heuristics = 4,|Plan = 5,|Forward = 10,|\
          Filters = 11,|Data = 12,|PointwiseOperation = 13,|Graph = 15,|Pack = 16,|Tensor = 17,|Matmul = 18,|\
          MatmulOperation = 19,|Reduction = 21,|ReductionOperation = 22,|Reshape = 31,|Properties = 38,",
@@ -242,7 +250,7 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
-        "cudnn/descriptor.rs",
+        "libraries/cudnn/descriptor.rs",
         "DataType = Number<1>|Mode = Number<7>|HeuristicMode = Number<8>|Note = Number<11>|PointwiseMode = Number<14>|\
          Fold = Number<18>|Handle = 0, bool = 2, i64 = 3, f32 = 4, f64 = 5, Address = 6, Object = 15, u8 = 24",
         &[
@@ -263,7 +271,7 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
-        "cudnn/plan.rs",
+        "libraries/cudnn/plan.rs",
         "HEURISTICS: [HeuristicMode; 2] = [Number(3), Number(2)]|TENSOR_CORES: Note = Number(0)|\
          DOWN_CONVERTS: Note = Number(1)|REDUCED_SUMS: Note = Number(2)|NONDETERMINISTIC: Note = Number(4)",
         &[
@@ -276,7 +284,7 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
-        "cudnn/plan.rs",
+        "libraries/cudnn/plan.rs",
         "heuristics.set(200, &[mode])|heuristics.set(201, &[graph|heuristics.get::<Object>(202|\
          heuristics.set(204, &[properties|proposal.get(300, &mut [engine|plan.set(400, &[Handle(|\
          plan.set(401, &[parts|descriptor.get(402, &mut workspace)|plan.set(407, &[properties|\
@@ -296,7 +304,7 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
-        "cudnn/kept.rs",
+        "libraries/cudnn/kept.rs",
         "pack.set(1000, work.names)|pack.set(1001, work.at)|pack.set(1003, &[Address(workspace",
         &[
             (1000, "CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS"),
@@ -305,7 +313,7 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
-        "cudnn/convolution.rs",
+        "libraries/cudnn/convolution.rs",
         "window.set(100, &[kind.compute()])|window.set::<Mode>(101, &[Number(1)])|window.set(102, &problem.dilation|\
          window.set(103, &problem.stride|window.set(104, &problem.padding|window.set(105, &problem.padding|\
          window.set(106, &[spatial",
@@ -321,7 +329,7 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
-        "cudnn/convolution.rs",
+        "libraries/cudnn/convolution.rs",
         "the convolution, x, w, y, alpha, beta|(Type::Forward, [702, 704, 703, 705, 700, 701])|\
          (Type::Data, [708, 710, 709, 711, 706, 707])|(Type::Filters, [714, 716, 715, 717, 712, 713])",
         &[
@@ -346,7 +354,7 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
-        "cudnn/operations.rs",
+        "libraries/cudnn/operations.rs",
         "F32: DataType = Number(0)|I32: DataType = Number(4)|TRUTH: DataType = Number(11)|ADD: PointwiseMode = Number(0)|\
          MULTIPLY: PointwiseMode = Number(1)|DIVIDE: PointwiseMode = Number(6)|SUBTRACT: PointwiseMode = Number(9)|\
          EXP: PointwiseMode = Number(13)|LOG: PointwiseMode = Number(15)|IDENTITY: PointwiseMode = Number(21)|\
@@ -371,7 +379,7 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
-        "cudnn/operations.rs",
+        "libraries/cudnn/operations.rs",
         "tensor.set(900, &[alignment])|tensor.set(901, &[of])|tensor.set(902, sizes)|tensor.set(903, strides)|\
          tensor.set(906, &[name])|tensor.set(907, &[true])|tensor.set(908, &[true])|graph.set(800, &[Handle(|\
          graph.set(801, &self.operations)",
@@ -388,7 +396,7 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
-        "cudnn/operations.rs",
+        "libraries/cudnn/operations.rs",
         "operator.set(0, &[mode])|operator.set(1, &[compute])|operator.set(9, &[axis])|Some((750, operator))|\
          &[(751, x), (753, y)]|(752, b)|(758, &seen)|operator.set(1500, &[F32])|[(1520, a), (1521, b), (1522, c)]|\
          Some((1523, operator))|operator.set(1600, &[how])|operator.set(1601, &[F32])|\
@@ -417,7 +425,7 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
-        "nccl/table.rs",
+        "libraries/nccl/table.rs",
         "SUCCESS: NcclCode = NcclCode(0);|IN_PROGRESS: NcclCode = NcclCode(7);|I8 = 0,|U8 = 1,|I32 = 2,|I64 = 4,|F16 = 6,|\
          F32 = 7,|F64 = 8,|BF16 = 9,|Sum = 0,|Product = 1,|Max = 2,|Min = 3,|Avg = 4,",
         &[

@@ -6,8 +6,13 @@ use super::headers::{Signature, function};
 use super::types::{Names, Shape};
 
 /// The files with tables of functions.
-const TABLES: [&str; 5] =
-    ["driver.rs", "nvrtc.rs", "cublaslt/table.rs", "cudnn/table.rs", "nccl/table.rs"];
+const TABLES: [&str; 5] = [
+    "driver/table.rs",
+    "kernels/compile/nvrtc.rs",
+    "libraries/cublaslt/table.rs",
+    "libraries/cudnn/table.rs",
+    "libraries/nccl/table.rs",
+];
 /// Names of handles, each an address of something of the library's.
 const HANDLES: [&str; 10] = [
     "Context",
@@ -23,7 +28,7 @@ const HANDLES: [&str; 10] = [
 ];
 /// Names of numbers that the headers have as enumerations.
 const NUMBERS: [&str; 6] = ["Code", "NvrtcCode", "Status", "NcclCode", "DataType", "Reduction"];
-/// Versions are asked for by functions that stand in no table (`version.rs`).
+/// Versions are asked for by functions that stand in no table (`loading/version.rs`).
 const VERSIONS: [(&str, &[&str], &str); 4] = [
     ("nvrtcVersion", &["*mut c_int", "*mut c_int"], "c_int"),
     ("cublasLtGetVersion", &[], "usize"),
@@ -80,7 +85,9 @@ pub fn names() -> Names {
     let bytes = |count| Shape::Array(Box::new(Shape::Int { bytes: 1, signed: false }), count);
     know("IpcHandle", bytes(64));
     know("UniqueId", bytes(128));
-    for (file, name) in [("nccl/table.rs", "Config"), ("cublaslt/table.rs", "Choice")] {
+    for (file, name) in
+        [("libraries/nccl/table.rs", "Config"), ("libraries/cublaslt/table.rs", "Choice")]
+    {
         let text = text(file);
         let start = text.find(&format!("struct {name} {{")).expect("a structure");
         let body = &text[start..start + text[start..].find("\n}").expect("its end")];
