@@ -70,6 +70,7 @@ pub use ops::random::{Generator, default_generator, fork_rng, manual_seed};
 pub use ops::{fft, linalg};
 pub use tensor::{Complex, Device, Dtype, Operand, Scalar, Tensor, TensorOptions};
 pub use torchrs_cpu::threads::{get_num_threads, set_num_threads};
+pub use torchrs_cuda::cuda_args;
 /// ```
 /// #[torchrs::main]
 /// fn main() -> torchrs::Result<()> {

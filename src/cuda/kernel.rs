@@ -39,6 +39,6 @@
 //! [`autograd::record`]: crate::autograd::record
 //! [`autograd::record_inplace`]: crate::autograd::record_inplace
 
-pub use crate::cuda::kernels::launch::{Arg, Argument, Shape, launch};
-pub use crate::cuda::kernels::module::{Function, Kernel, Program};
-pub use crate::cuda_args;
+pub use torchrs_cuda::cuda_args;
+pub use torchrs_cuda::kernels::launch::{Arg, Argument, Shape, launch};
+pub use torchrs_cuda::kernels::module::{Function, Kernel, Program};

@@ -27,40 +27,40 @@
 //! # Ok::<(), torchrs::Error>(())
 //! ```
 
-pub mod device;
-mod driver;
-pub mod graph;
 pub mod kernel;
-mod kernels;
-mod libraries;
-mod loading;
-mod memo;
 pub mod memory;
-#[cfg(test)]
-pub(crate) mod simulated_test;
-mod work;
 
-pub use device::{DeviceGuard, MAX_DEVICES, device_count, is_available};
-pub(crate) use driver::code::within;
-pub use graph::Graph;
-pub use kernels::Needs;
-pub use kernels::module::{Function, Kernel, Program};
-pub(crate) use kernels::{family, fold, refusal, sources};
+pub use torchrs_cuda::device::{DeviceGuard, MAX_DEVICES, device_count, is_available};
+pub use torchrs_cuda::graph::Graph;
+pub use torchrs_cuda::kernels::compile::needs::Needs;
+pub use torchrs_cuda::kernels::module::{Function, Kernel, Program};
 #[doc(hidden)]
-pub use kernels::{fill, launch, module, pointwise};
-pub(crate) use libraries::nccl;
+pub use torchrs_cuda::kernels::{fill, launch, module, pointwise};
 #[doc(hidden)]
-pub use libraries::{cublaslt, cudnn};
+pub use torchrs_cuda::libraries::{cublaslt, cudnn};
 #[doc(hidden)]
-pub use loading::library;
-pub use loading::library::is_simulated;
-pub use memory::Block;
-pub(crate) use memory::in_flight;
-pub use memory::pinned::PinnedBlock;
+pub use torchrs_cuda::loading::library;
+pub use torchrs_cuda::loading::library::is_simulated;
+pub use torchrs_cuda::memory::Block;
+pub use torchrs_cuda::memory::pinned::PinnedBlock;
 #[doc(hidden)]
-pub use memory::{allocator, copy, ipc, peer, pinned};
-pub use work::event::{Event, EventOptions};
-pub(crate) use work::lost;
-pub use work::stream::{Priority, Stream, StreamGuard};
-pub use work::synchronisation::synchronisations;
-pub use work::{event, stream};
+pub use torchrs_cuda::memory::{allocator, copy, ipc, peer, pinned};
+pub use torchrs_cuda::work::event::{Event, EventOptions};
+pub use torchrs_cuda::work::stream::{Priority, Stream, StreamGuard};
+pub use torchrs_cuda::work::synchronisation::synchronisations;
+pub use torchrs_cuda::work::{event, stream};
+pub use torchrs_cuda::{device, graph};
+
+// What the ops and the process groups use besides.
+pub(crate) use torchrs_cuda::kernels::{family, fold, refusal};
+pub(crate) use torchrs_cuda::libraries::nccl;
+pub(crate) use torchrs_cuda::memory::in_flight;
+#[cfg(test)]
+pub(crate) use torchrs_cuda::simulated_test;
+pub(crate) use torchrs_cuda::work::lost;
+pub(crate) use torchrs_cuda::{cuda_args, within};
+
+/// Statics of ops that are made of files of `kernels/`.
+pub(crate) mod sources {
+    pub(crate) use torchrs_cuda::{family, kernel_text, kernels_by, program};
+}

@@ -1,8 +1,8 @@
 //! Lists of gradients on a GPU, in a few launches and without waiting: unscaled, measured, scaled.
 
 use crate::autograd::no_grad;
+use crate::cuda::cuda_args;
 use crate::cuda::{Kernel, Program, launch::Argument, launch::Shape, sources::program};
-use crate::cuda_args;
 use crate::loops::Format;
 use crate::ops::gpu::Gpu;
 use crate::storage::Device;

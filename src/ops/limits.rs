@@ -1,8 +1,8 @@
 //! Numbers of which all must lie in a range, such as probabilities: on the CPU an op looks before it computes; on a GPU
 //! a kernel looks, and what it finds is told by whoever next waits for the device.
 
+use crate::cuda::cuda_args;
 use crate::cuda::{Program, refusal::Rule, sources::kernels_by, sources::program};
-use crate::cuda_args;
 use crate::error::{Error, throw};
 use crate::ops::gpu::{self, Gpu, kernel_of};
 use crate::tensor::{Dtype, Tensor};

@@ -11,8 +11,13 @@ use crate::{Fault, Tree};
 const INCLUDED: [&str; 1] = ["src/distributed/shm/sleepers.rs"];
 
 /// Packages that are insides of the library: there `pub` is for the library.
-const INSIDES: [&str; 4] =
-    ["crates/cpu/src/", "crates/error/src/", "crates/job/src/", "crates/loops/src/"];
+const INSIDES: [&str; 5] = [
+    "crates/cpu/src/",
+    "crates/cuda/src/",
+    "crates/error/src/",
+    "crates/job/src/",
+    "crates/loops/src/",
+];
 
 /// The rule. It knows names, not paths: an item counts as re-exported where a `pub use` of the same package
 /// brings its name, or all of its module.

@@ -9,7 +9,7 @@ use crate::tensor::{Dtype, Tensor};
 /// The attention of `queries` tokens to themselves and `past` others before them, the same in all
 /// blocks, for features `x`, `[batch, queries, ..]`. `padding`, `[batch, past + queries]`, is 0 (or false) at tokens that nobody sees.
 #[track_caller]
-pub fn attention(
+pub(crate) fn attention(
     past: usize,
     queries: usize,
     padding: Option<&Tensor>,

@@ -9,7 +9,7 @@ use super::flash::{Call, Dropout};
 use super::plan::{OP, Plan};
 use crate::autograd::Grads;
 use crate::backends;
-use crate::cuda_args;
+use crate::cuda::cuda_args;
 use crate::error::{Error, throw};
 use crate::ops::{
     compute_type, gpu::Gpu, gpu::address, products::matmul::cuda::products, random::Words,

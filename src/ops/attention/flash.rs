@@ -5,7 +5,7 @@ use smallvec::smallvec;
 
 use super::plan::Plan;
 use crate::autograd::Grads;
-use crate::cuda_args;
+use crate::cuda::cuda_args;
 use crate::ops::{gpu::Gpu, gpu::address, random::Words, random::kept};
 use crate::tensor::{Dtype, Shape, Tensor};
 

@@ -4,8 +4,8 @@
 //! matrix products.
 use super::cudnn;
 use super::geometry::Geometry;
+use crate::cuda::cuda_args;
 use crate::cuda::{Kernel, Program, launch::Argument, launch::Shape as Grid, sources::kernel_text};
-use crate::cuda_args;
 use crate::error::{Error, throw};
 use crate::ops::{
     gpu::Gpu, gpu::address, products::matmul::cuda::Finish, products::matmul::cuda::LARGE,

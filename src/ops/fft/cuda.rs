@@ -9,11 +9,11 @@ use parking_lot::Mutex;
 
 use super::direction::Direction;
 use super::plan::{convenient, lengths, radices};
+use crate::cuda::cuda_args;
 use crate::cuda::{
     Event, Kernel, Stream, device, family::Family, family::REALS, launch::Argument,
     launch::Shape as Grid, sources::family,
 };
-use crate::cuda_args;
 use crate::error::{Result, throw};
 use crate::ops::{gpu::Gpu, gpu::format_of, pointwise::complex, shape::around::around};
 use crate::tensor::{Dtype, Shape, Tensor};

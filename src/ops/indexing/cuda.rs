@@ -3,11 +3,11 @@
 
 use super::reduction::ScatterReduce;
 use crate::autograd::no_grad;
+use crate::cuda::cuda_args;
 use crate::cuda::{
     Kernel, Program, launch::Argument, refusal::Refusal, refusal::Rule, sources::kernels_by,
     sources::program,
 };
-use crate::cuda_args;
 use crate::error::{Error, throw};
 use crate::ops::{gpu::Gpu, gpu::kernel_of, gpu::unit, shape::around::around};
 use crate::tensor::{Dtype, Scalar, Tensor};

@@ -1,7 +1,7 @@
 //! Pooling on GPUs.
 
+use crate::cuda::cuda_args;
 use crate::cuda::{Kernel, Program, launch::Argument, sources::kernels_by, sources::program};
-use crate::cuda_args;
 use crate::error::{Error, throw};
 use crate::ops::{MemoryFormat, gpu, gpu::Gpu, gpu::address, gpu::kernel_of};
 use crate::tensor::{Dtype, Tensor};

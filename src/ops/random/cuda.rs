@@ -2,10 +2,10 @@
 
 use super::generator::GeneratorState;
 use super::words::{Words, kept};
+use crate::cuda::cuda_args;
 use crate::cuda::{
     Kernel, Program, launch::Shape as Grid, refusal::Rule, sources::kernels_by, sources::program,
 };
-use crate::cuda_args;
 use crate::ops::gpu::{Gpu, address, kernel_of};
 use crate::tensor::{Dtype, Tensor};
 

@@ -7,10 +7,10 @@
 use std::ptr::null_mut;
 
 use crate::cpu::recurrent::{Cell, Recurrence, Step};
+use crate::cuda::cuda_args;
 use crate::cuda::{
     Kernel, family::FLOATS, family::Family, launch::Argument, launch::Shape, sources::family,
 };
-use crate::cuda_args;
 use crate::ops::{compute_type::dense, gpu::Gpu, gpu::address, gpu::format_of};
 use crate::tensor::{Dtype, Tensor};
 

@@ -1,4 +1,4 @@
-//! Numbers that torchrs has of NVIDIA's headers: in which file of `src/cuda` and in what text they stand, and how NVIDIA
+//! Numbers that torchrs has of NVIDIA's headers: in which file of `crates/cuda/src` and in what text they stand, and how NVIDIA
 //! calls them.
 
 /// Where numbers stand, and what they are.

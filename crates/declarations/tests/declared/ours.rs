@@ -36,9 +36,9 @@ const VERSIONS: [(&str, &[&str], &str); 4] = [
     ("ncclGetVersion", &["*mut c_int"], "c_int"),
 ];
 
-/// The text of a file of `src/cuda`.
+/// The text of a file of `crates/cuda/src`.
 pub fn text(file: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../src/cuda").join(file);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cuda/src").join(file);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 

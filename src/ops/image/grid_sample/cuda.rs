@@ -108,7 +108,7 @@ pub(super) fn forward(
     let task = Grid { y: y.device_ptr(), ..task(sizes, x, grid, options) };
     let kernel = kernel(&FORWARD, x, options.mode);
     // SAFETY: dense tensors of these sizes; places are inside of a channel.
-    unsafe { gpu.launch(kernel, shape(gpu, sizes, true), crate::cuda_args!(task)) };
+    unsafe { gpu.launch(kernel, shape(gpu, sizes, true), crate::cuda::cuda_args!(task)) };
 }
 
 /// Gradients by `x`, which is added to zeros, and by the grid, each where wanted.
@@ -127,6 +127,8 @@ pub(super) fn backward(
         ..task(sizes, x, grid, options)
     };
     let kernel = kernel(&BACKWARD, x, options.mode);
-    // SAFETY: dense tensors of these sizes; places are inside of a channel.
-    unsafe { gpu.launch(kernel, shape(gpu, sizes, dgrid.is_none()), crate::cuda_args!(task)) };
+    // SAFETY: as above.
+    unsafe {
+        gpu.launch(kernel, shape(gpu, sizes, dgrid.is_none()), crate::cuda::cuda_args!(task))
+    };
 }

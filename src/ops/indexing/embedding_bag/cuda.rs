@@ -113,7 +113,11 @@ pub(super) fn embedding_bag(
         let shape = gpu.for_each(y.numel());
         // SAFETY: dense tensors of these types and sizes; the kernel checks indices and offsets.
         unsafe {
-            gpu.launch(kernel_of("embedding_bag", &BAGS, dtype), shape, crate::cuda_args!(task))
+            gpu.launch(
+                kernel_of("embedding_bag", &BAGS, dtype),
+                shape,
+                crate::cuda::cuda_args!(task),
+            )
         };
     }
     let inputs: Vec<&Tensor> = [x].into_iter().chain(factors).collect();
@@ -144,7 +148,7 @@ pub(super) fn embedding_bag(
                     gpu.launch(
                         kernel_of("embedding_bag", &TABLE, dtype),
                         shape,
-                        crate::cuda_args!(task),
+                        crate::cuda::cuda_args!(task),
                     )
                 };
                 out.to_dtype(dtype)
@@ -160,7 +164,7 @@ pub(super) fn embedding_bag(
                         gpu.launch(
                             kernel_of("embedding_bag", &FACTORS, dtype),
                             shape,
-                            crate::cuda_args!(task),
+                            crate::cuda::cuda_args!(task),
                         )
                     };
                     out.to_dtype(given.dtype())

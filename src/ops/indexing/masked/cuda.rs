@@ -1,11 +1,11 @@
 //! Masks on a GPU: `kernels/masks.cu`. How many elements are chosen is asked for where a result's shape depends
 //! on it, and only there: that waits for the device.
 
+use crate::cuda::cuda_args;
 use crate::cuda::{
     Kernel, Program, launch::Argument, launch::Shape, refusal::Rule, sources::kernels_by,
     sources::program,
 };
-use crate::cuda_args;
 use crate::error::{Error, throw};
 use crate::ops::gpu::Gpu;
 use crate::tensor::{Dtype, Tensor};

@@ -1,10 +1,10 @@
 //! Places in sorted sequences and counts in ranges on a GPU: `kernels/search.cu`.
 
+use crate::cuda::cuda_args;
 use crate::cuda::{
     Kernel, Program, launch::Argument, refusal::Refusal, refusal::Rule, sources::kernels_by,
     sources::program,
 };
-use crate::cuda_args;
 use crate::ops::gpu::{Gpu, kernel_of};
 use crate::tensor::{Dtype, Tensor};
 

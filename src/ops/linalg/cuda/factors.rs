@@ -4,8 +4,8 @@
 use super::matrices::{
     Matrices, batch, blocks, fine, launch, middle, part, restacked, shared_room, stack,
 };
+use crate::cuda::cuda_args;
 use crate::cuda::{family::Family, family::REALS, sources::family};
-use crate::cuda_args;
 use crate::ops::{
     gpu::Gpu, linalg::batch::Batch, linalg::options::TriangularOptions,
     products::matmul::subtract::subtract_product,

@@ -6,8 +6,8 @@
 
 use super::matrices::{batch, blocks, fine, identities, launch, shared_room, stack};
 use super::qr::{stacked, thin};
+use crate::cuda::cuda_args;
 use crate::cuda::{family::Family, family::REALS, sources::family};
-use crate::cuda_args;
 use crate::ops::{gpu::Gpu, linalg::batch::Batch, linalg::options::Uplo};
 use crate::tensor::{Dtype, Tensor};
 

@@ -2,8 +2,8 @@
 //! applied to the columns after it, and to the identity for Q.
 
 use super::matrices::{Matrices, blocks, identities, launch, part, shared_room, stack};
+use crate::cuda::cuda_args;
 use crate::cuda::{family::Family, family::REALS, sources::family};
-use crate::cuda_args;
 use crate::ops::{gpu::Gpu, products::matmul::subtract::subtract_product};
 use crate::tensor::Tensor;
 

@@ -179,7 +179,7 @@ pub(super) fn backward(
         .unwrap_or_else(|error| throw(error));
     let kernel = ROWS.kernel(format, "Gradient", entry);
     // SAFETY: the kernel's parameter; dense tensors of these types, `out` is new.
-    unsafe { gpu.launch(kernel, shape, crate::cuda_args!(op)) };
+    unsafe { gpu.launch(kernel, shape, crate::cuda::cuda_args!(op)) };
     out
 }
 
@@ -250,5 +250,7 @@ fn nll(target: &Tensor, classes: usize) -> Nll {
 fn start(gpu: Gpu, entry: &'static str, dtype: Dtype, threads: usize, op: Nll) {
     let shape: Shape = gpu.for_each(threads);
     // SAFETY: the kernel's parameter; dense tensors of these types, results are new.
-    unsafe { gpu.launch(NLL.kernel(format_of(dtype), "Nll", entry), shape, crate::cuda_args!(op)) };
+    unsafe {
+        gpu.launch(NLL.kernel(format_of(dtype), "Nll", entry), shape, crate::cuda::cuda_args!(op))
+    };
 }

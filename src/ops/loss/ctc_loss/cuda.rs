@@ -93,7 +93,9 @@ pub(super) fn losses(
     let walk = Shape::row(samples as u32, THREADS).with_shared(shared);
     let start = move |entry, shape, task: Ctc| {
         // SAFETY: the kernel's parameter; dense tensors of these types and sizes.
-        unsafe { gpu.launch(CTC.kernel(format, "Ctc", entry), shape, crate::cuda_args!(task)) };
+        unsafe {
+            gpu.launch(CTC.kernel(format, "Ctc", entry), shape, crate::cuda::cuda_args!(task))
+        };
     };
     start("ctc_alphas", walk, task);
     let mut out = losses.clone();

@@ -124,7 +124,7 @@ fn each(gpu: Gpu, variant: &'static str, x: &Tensor, op: Task) {
     let (wide, shape) = shape.unwrap_or_else(|error| throw(error));
     let kernel = EACH.kernel(format, variant, if wide { "each_wide" } else { "each" });
     // SAFETY: the kernel's parameter; tensors of these types and sizes that lie alike, the result is new.
-    unsafe { gpu.launch(kernel, shape, crate::cuda_args!(op)) };
+    unsafe { gpu.launch(kernel, shape, crate::cuda::cuda_args!(op)) };
 }
 
 /// The result, and `[3, channels]`: mean, 1 / sqrt(var + eps), unbiased variance. Moves the running statistics
@@ -166,7 +166,7 @@ pub(super) fn forward(
     if !options.training {
         let kernel = EACH.kernel(format_of(x.dtype()), "Forward", "known");
         // SAFETY: the kernel's parameter; lists of one number per channel.
-        unsafe { gpu.launch(kernel, gpu.for_each(channels), crate::cuda_args!(op)) };
+        unsafe { gpu.launch(kernel, gpu.for_each(channels), crate::cuda::cuda_args!(op)) };
     } else if op.count > 0 {
         running.iter().flatten().for_each(|t| t.assert_inplace_legal("batch_norm"));
         fold_channels(gpu, "Statistics", &x, &[op.x], op);

@@ -132,7 +132,7 @@ fn start(gpu: Gpu, variant: &'static str, x: &Tensor, rows: usize, n: usize, op:
         rows_shape("layer_norm", rows, n, format, &addresses).unwrap_or_else(|error| throw(error));
     let kernel = ROWS.kernel(format, variant, entry);
     // SAFETY: the kernel's parameter; dense tensors of these types and sizes, the results are new.
-    unsafe { gpu.launch(kernel, shape, crate::cuda_args!(op)) };
+    unsafe { gpu.launch(kernel, shape, crate::cuda::cuda_args!(op)) };
 }
 
 /// The gradients of weight and shift, lists of `n` numbers of type `to`: those that are wanted.

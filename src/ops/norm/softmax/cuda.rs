@@ -57,6 +57,8 @@ pub(super) fn run(gpu: Gpu, log: bool, a: &Tensor, b: Option<&Tensor>, d: usize)
         reserved: 0,
     };
     // SAFETY: the kernel's parameter; dense tensors of this type and shape, the result is new.
-    unsafe { gpu.launch(SOFTMAX.kernel(format, variant, entry), shape, crate::cuda_args!(task)) };
+    unsafe {
+        gpu.launch(SOFTMAX.kernel(format, variant, entry), shape, crate::cuda::cuda_args!(task))
+    };
     out
 }

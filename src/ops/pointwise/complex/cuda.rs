@@ -1,7 +1,7 @@
 //! Complex numbers on a GPU: `kernels/complex.cu`.
 
+use crate::cuda::cuda_args;
 use crate::cuda::{Kernel, family::Family, family::REALS, launch::Argument, sources::family};
-use crate::cuda_args;
 use crate::ops::gpu::{Gpu, format_of};
 use crate::tensor::{Dtype, Shape, Tensor};
 

@@ -2,10 +2,10 @@
 //! which take any strides and batches and every dtype that is multiplied on the CPU. Those compute few results of
 //! long sums in parts of the depth, which are added in a fixed order.
 
+use crate::cuda::cuda_args;
 use crate::cuda::{
     Kernel, Program, device, launch::Argument, launch::Shape as Grid, sources::kernel_text,
 };
-use crate::cuda_args;
 use crate::error::{Error, throw};
 use crate::ops::gpu::{Gpu, address};
 use crate::tensor::{Dtype, Tensor};

@@ -129,7 +129,7 @@ fn run(
     let start = |entry, shape, op: Task| {
         let kernel = SCANS.kernel(format_of(x.dtype()), name, entry);
         // SAFETY: the kernel's parameter; dense tensors of these types and sizes, the results are new.
-        unsafe { gpu.launch(kernel, shape, crate::cuda_args!(op)) };
+        unsafe { gpu.launch(kernel, shape, crate::cuda::cuda_args!(op)) };
     };
     if chunks > 1 {
         start(entry, shape, Task { totals: 1, ..op });

@@ -1,7 +1,7 @@
 //! Parts put together on a GPU, some tens of them by one launch.
 
+use crate::cuda::cuda_args;
 use crate::cuda::{Program, launch::Argument, sources::kernels_by, sources::program};
-use crate::cuda_args;
 use crate::ops::{gpu::Gpu, gpu::unit, shape::around::around};
 use crate::tensor::Tensor;
 

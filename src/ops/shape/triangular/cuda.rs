@@ -1,7 +1,7 @@
 //! Triangles of matrices on a GPU.
 
+use crate::cuda::cuda_args;
 use crate::cuda::{Program, sources::kernels_by, sources::program};
-use crate::cuda_args;
 use crate::ops::gpu::{Gpu, unit};
 use crate::tensor::Tensor;
 

@@ -1,7 +1,7 @@
 //! Linear maps of one dimension on a GPU.
 
+use crate::cuda::cuda_args;
 use crate::cuda::{Kernel, Program, sources::program};
-use crate::cuda_args;
 use crate::ops::gpu::Gpu;
 use crate::tensor::{Dtype, Tensor};
 

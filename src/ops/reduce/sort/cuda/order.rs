@@ -86,7 +86,7 @@ pub(in crate::ops::reduce::sort) fn order(
         let kernel = SORT.kernel(format_of(x.dtype()), "Sort", entry);
         let shape = Shape::plane(grid[0], grid[1], THREADS);
         // SAFETY: the kernel's parameter; dense tensors of these types and sizes, the results are new.
-        unsafe { gpu.launch(kernel, shape, crate::cuda_args!(op)) };
+        unsafe { gpu.launch(kernel, shape, crate::cuda::cuda_args!(op)) };
     };
     start("sort_tiles", [lines.div_ceil(TILE / length), tiles], op);
     let mut run = TILE;
@@ -153,7 +153,7 @@ fn of_rows(gpu: Gpu, rows: &Tensor, descending: bool, k: usize, inner: usize, ou
     };
     let kernel = FIRST.kernel(format_of(rows.dtype()), "First", "first_of_lines");
     // SAFETY: the kernel's parameter; dense tensors of these types and sizes, the result is new.
-    unsafe { gpu.launch(kernel, Shape::plane(lines, 1, THREADS), crate::cuda_args!(task)) };
+    unsafe { gpu.launch(kernel, Shape::plane(lines, 1, THREADS), crate::cuda::cuda_args!(task)) };
 }
 
 /// The first of each part, then the first of those: equal elements stay in the order of their places.

@@ -79,6 +79,6 @@ pub(in crate::ops::reduce::sort) fn place_of_rank(
     };
     let kernel = RANK.kernel(format_of(x.dtype()), "Rank", "place_of_rank");
     // SAFETY: the kernel's parameter; dense tensors of these types and sizes, the result is new.
-    unsafe { gpu.launch(kernel, Shape::plane(lines, 1, THREADS), crate::cuda_args!(task)) };
+    unsafe { gpu.launch(kernel, Shape::plane(lines, 1, THREADS), crate::cuda::cuda_args!(task)) };
     Some(places.movedim(-1, d as i64).contiguous())
 }

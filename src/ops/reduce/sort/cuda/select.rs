@@ -73,5 +73,5 @@ fn select(
     };
     let kernel = SELECT.kernel(format_of(x.dtype()), "Select", entry);
     // SAFETY: the kernel's parameter; dense tensors of these types and sizes, the result is new.
-    unsafe { gpu.launch(kernel, gpu.for_each(places.numel()), crate::cuda_args!(op)) };
+    unsafe { gpu.launch(kernel, gpu.for_each(places.numel()), crate::cuda::cuda_args!(op)) };
 }

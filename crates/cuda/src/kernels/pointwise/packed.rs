@@ -1,0 +1,199 @@
+//! Programs of a formula for operands of certain types that lie in certain ways (`kernels/packed.cuh`): conversions,
+//! comparisons, masks, narrow integers, operands that repeat. Made at the first use of each combination, and for
+//! large tensors only: small ones take no longer in the kernel for everything.
+
+use std::fmt::Write;
+
+use super::{Entries, of_source, translate};
+use crate::kernel_text;
+use crate::kernels::module::{Kernel, Program};
+use torchrs_loops::{Compute, Format, Operand, Plan, Text};
+
+/// Elements from which on a combination has a program.
+const LARGE: usize = 1 << 15;
+/// Operands of a program: the registers of more of them would not suffice.
+const MOST: usize = 6;
+/// Bytes of an instruction.
+const WIDEST: usize = 16;
+
+/// How neighbouring elements of a tensor are reached: as in `kernels/packed.cuh`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Way {
+    Whole,
+    Each,
+    Same,
+}
+
+/// What a program is made for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Form {
+    elements: u8,
+    flat: bool,
+    crosses: bool,
+    outputs: u8,
+    /// `None` for numbers, and beyond the last.
+    operands: [Option<(Format, Way)>; MOST],
+    count: u8,
+}
+
+/// The program of a formula for tensors of these formats, the outputs first, of which all but the last lie densely
+/// and that one repeats in runs of odd length: what needs most registers. `None` without formats.
+pub fn source_for(
+    text: &Text,
+    compute: Compute,
+    outputs: usize,
+    formats: &[Format],
+) -> Option<Program> {
+    let mut form = Form::new(outputs, formats.len());
+    let widest = formats.iter().map(|format| format.size()).max()?;
+    (form.elements, form.crosses) = (most_elements(widest) as u8, true);
+    for (k, &format) in formats.iter().enumerate() {
+        let repeats = k >= outputs && k + 1 == formats.len();
+        form.operands[k] = Some((format, if repeats { Way::Each } else { Way::Whole }));
+    }
+    Some(form.program(text, compute))
+}
+
+/// Neighbours that a thread has at most, so that it moves sixteen bytes at once of the widest type.
+fn most_elements(widest: usize) -> usize {
+    (WIDEST / widest).clamp(4, 8)
+}
+
+impl Form {
+    fn new(outputs: usize, count: usize) -> Form {
+        let (outputs, count) = (outputs as u8, count as u8);
+        Form { elements: 1, flat: false, crosses: false, outputs, operands: [None; MOST], count }
+    }
+
+    /// The form for these operands: the widest one in which all that lies densely is reached whole, else the widest
+    /// one; `None` where the kernel for everything is to run.
+    pub(super) fn of(
+        count: usize,
+        outputs: usize,
+        plan: &Plan,
+        operands: &[Operand<'_>],
+    ) -> Option<Form> {
+        if count < LARGE || operands.len() > MOST {
+            return None;
+        }
+        let sizes = operands.iter().filter_map(|operand| match operand {
+            Operand::Memory { format, .. } => Some(format.size()),
+            Operand::Constant(_) => None,
+        });
+        let most = most_elements(sizes.max()?);
+        let forms = [8, 4, 2]
+            .into_iter()
+            .filter(|&n| n <= most && n <= plan.inner())
+            .map(|n| Form::with(n, outputs, plan, operands));
+        let mut first = None;
+        for (form, all_whole) in forms {
+            if all_whole {
+                return Some(form);
+            }
+            first.get_or_insert(form);
+        }
+        first
+    }
+
+    /// The form for so many elements, and whether all operands whose neighbours lie side by side are reached whole.
+    fn with(n: usize, outputs: usize, plan: &Plan, operands: &[Operand<'_>]) -> (Form, bool) {
+        let mut form = Form::new(outputs, operands.len());
+        form.elements = n as u8;
+        form.flat = plan.dims.len() == 1;
+        form.crosses = !form.flat && !plan.inner().is_multiple_of(n);
+        let mut all_whole = true;
+        for (k, operand) in operands.iter().enumerate() {
+            let Operand::Memory { ptr, format, .. } = *operand else { continue };
+            let (size, stride) = (format.size(), plan.inner_stride(k));
+            let step = (n * size).min(WIDEST);
+            let reaches = |d| plan.stride(d, k).unsigned_abs().is_multiple_of(step);
+            let in_line = if form.crosses {
+                plan.is_linear(k)
+            } else {
+                (0..plan.dims.len() - 1).all(reaches)
+            };
+            let dense = stride == size as isize;
+            let way = if dense && in_line && (ptr as usize).is_multiple_of(step) {
+                Way::Whole
+            } else if stride == 0 && (!form.crosses || plan.is_linear(k)) {
+                Way::Same
+            } else {
+                // What repeats from row to row is in the cache.
+                all_whole &= !dense || (form.crosses && !plan.is_linear(k));
+                Way::Each
+            };
+            form.operands[k] = Some((format, way));
+        }
+        (form, all_whole)
+    }
+
+    /// The formula's kernel, and how many elements each of its threads has at a time.
+    pub(super) fn kernel(
+        self,
+        of: &Entries,
+        text: &Text,
+        compute: Compute,
+    ) -> (&'static Kernel, usize) {
+        let known = of.packed.read().get(&self).copied();
+        let kernel = known.unwrap_or_else(|| {
+            of.packed.write().entry(self).or_insert_with(|| {
+                let program = Box::leak(Box::new(self.program(text, compute)));
+                Box::leak(Box::new(Kernel::new(program, "packed")))
+            })
+        });
+        (kernel, usize::from(self.elements))
+    }
+
+    fn program(&self, text: &Text, compute: Compute) -> Program {
+        of_source(format!(
+            "{}{}{}{}",
+            translate::function(text, compute),
+            self.definitions(),
+            kernel_text!("walk.cuh"),
+            kernel_text!("packed.cuh")
+        ))
+    }
+
+    fn definitions(&self) -> String {
+        let (mut sides, mut numbers) = ([String::new(), String::new()], String::new());
+        for (k, operand) in self.operands[..usize::from(self.count)].iter().enumerate() {
+            let outputs = usize::from(self.outputs);
+            let written = match *operand {
+                None => write!(numbers, " DO({})", k - outputs),
+                Some((format, way)) => {
+                    let way = match way {
+                        Way::Whole => "WHOLE",
+                        Way::Each => "EACH",
+                        Way::Same => "SAME",
+                    };
+                    let side = &mut sides[usize::from(k >= outputs)];
+                    write!(side, " DO({k}, {}, {way})", element(format))
+                }
+            };
+            written.expect("a string takes all text");
+        }
+        let [outputs, inputs] = sides;
+        format!(
+            "#define ELEMENTS {}\n#define FLAT {}\n#define CROSSES {}\n#define OF_OUTPUTS(DO){outputs}\n\
+             #define OF_INPUTS(DO){inputs}\n#define OF_NUMBERS(DO){numbers}\n",
+            self.elements, self.flat as u32, self.crosses as u32
+        )
+    }
+}
+
+/// An element's type in CUDA C.
+fn element(format: Format) -> &'static str {
+    match format {
+        Format::F64 => "double",
+        Format::F32 => "float",
+        Format::F16 => "f16",
+        Format::BF16 => "bf16",
+        Format::I64 | Format::Wide => "i64",
+        Format::I32 => "i32",
+        Format::I16 => "i16",
+        Format::I8 => "i8",
+        Format::U8 => "u8",
+        Format::Bool => "truth",
+        Format::Bit => "bit",
+    }
+}
