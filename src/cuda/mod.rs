@@ -27,10 +27,12 @@
 //! # Ok::<(), torchrs::Error>(())
 //! ```
 
+pub mod device;
 pub mod kernel;
 pub mod memory;
 
 pub use torchrs_cuda::device::{DeviceGuard, MAX_DEVICES, device_count, is_available};
+pub use torchrs_cuda::graph;
 pub use torchrs_cuda::graph::Graph;
 pub use torchrs_cuda::kernels::compile::needs::Needs;
 pub use torchrs_cuda::kernels::module::{Function, Kernel, Program};
@@ -49,7 +51,6 @@ pub use torchrs_cuda::work::event::{Event, EventOptions};
 pub use torchrs_cuda::work::stream::{Priority, Stream, StreamGuard};
 pub use torchrs_cuda::work::synchronisation::synchronisations;
 pub use torchrs_cuda::work::{event, stream};
-pub use torchrs_cuda::{device, graph};
 
 // What the ops and the process groups use besides.
 pub(crate) use torchrs_cuda::kernels::{family, fold, refusal};

@@ -7,12 +7,8 @@ use std::marker::PhantomData;
 use std::sync::OnceLock;
 
 use crate::driver::code::Code;
-use crate::driver::{Context, DeviceNumber, driver};
-use crate::graph;
+use crate::driver::{self, Context, DeviceNumber, driver};
 use crate::memo::once::TryOnce;
-use crate::work::lost;
-use crate::work::stream::Stream;
-use crate::work::synchronisation;
 use torchrs_error::{Error, Result, throw};
 
 /// The most devices of one process.
@@ -195,7 +191,7 @@ pub(crate) fn context(index: usize) -> Result<Context> {
     let retained = entry.context.get_or_try(|| {
         let mut context = Context::default();
         // It may be made only now, beside another device's capture.
-        let _relaxed = graph::Relaxed::new()?;
+        let _relaxed = driver::Relaxed::new()?;
         // SAFETY: a device of the driver; writes one handle. It is kept until the process ends.
         unsafe { driver()?.cuDevicePrimaryCtxRetain(&mut context, entry.number) }?;
         Ok(context)
@@ -294,25 +290,6 @@ impl Drop for DeviceGuard {
     fn drop(&mut self) {
         CURRENT.set(self.before);
     }
-}
-
-/// Waits until all work on a device is done.
-///
-/// # Errors
-/// [`Error::Device`], also while any thread captures a graph there, and for what failed in that work; why a collective ended without a result.
-pub fn synchronize(index: usize) -> Result<()> {
-    finish(index)?;
-    lost::check(index)
-}
-
-/// [`synchronize`] for those who use no results, and so are not told what was lost.
-pub(crate) fn finish(index: usize) -> Result<()> {
-    bind(index)?;
-    graph::refuse_wait(Stream::current(index)?)?;
-    synchronisation::count();
-    let (_alone, _relaxed) = (graph::no_capture_on(index)?, graph::Relaxed::new()?);
-    // SAFETY: waits for the context that was just bound.
-    unsafe { driver()?.cuCtxSynchronize() }
 }
 
 /// Free and total bytes of a device, of all processes together.

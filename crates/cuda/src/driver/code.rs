@@ -1,8 +1,8 @@
 //! Return codes of the driver, and what they mean for a user.
 
 use std::ffi::c_uint;
+use std::sync::OnceLock;
 
-use crate::kernels::refusal;
 use torchrs_error::Error;
 
 /// A return code. Any number is legal.
@@ -105,6 +105,20 @@ const STICKY: &str = "a kernel that was launched earlier failed, and this call i
     CUDA cannot be used again in this process, which must be restarted. Kernels run late: run with \
     CUDA_LAUNCH_BLOCKING=1, or under compute-sanitizer, to see which one it was";
 
+/// Finds the error of a user's doing behind one that a call shows, if one is known.
+pub(crate) type Explain = fn(why: &str) -> Option<Error>;
+
+static EXPLAIN: OnceLock<Explain> = OnceLock::new();
+
+/// From now on sticky errors are explained by this function: of those that are set, the first.
+pub(crate) fn explain_by(explain: Explain) {
+    let _ = EXPLAIN.set(explain);
+}
+
+fn explanation(why: &str) -> Option<Error> {
+    EXPLAIN.get().and_then(|explain| explain(why))
+}
+
 /// The error of a call: its name, CUDA's name and text of the code, and what it means.
 pub(crate) fn error(call: &str, code: Code, name: Option<String>, text: Option<String>) -> Error {
     let call = call.split('_').next().unwrap_or(call);
@@ -118,7 +132,7 @@ pub(crate) fn error(call: &str, code: Code, name: Option<String>, text: Option<S
         Some((_, Hint(hint))) => message += &format!("; {hint}"),
         None => {}
     }
-    if let Some(found) = code.is_sticky().then(|| refusal::found(&message)).flatten() {
+    if let Some(found) = code.is_sticky().then(|| explanation(&message)).flatten() {
         return found;
     }
     if code == Code::OUT_OF_MEMORY { Error::OutOfMemory(message) } else { Error::Device(message) }

@@ -1,14 +1,16 @@
 //! Captures beside threads that do what the driver forbids beside captures.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 
 use super::*;
 use crate::kernels::module::{Function, Program};
-use crate::memory::{Block, copy, in_flight, ipc, pinned};
+use crate::memory::pinned::{self, PinnedBlock};
+use crate::memory::{Block, copy, in_flight, ipc};
 use crate::simulated_test::on_gpu;
 use crate::work::event::{Event, EventOptions};
 use crate::work::stream::Priority;
+use crate::work::wait;
 
 /// How many captures: what is forgotten somewhere spoils one in some thousands.
 const CAPTURES: usize = 40_000;
@@ -57,7 +59,7 @@ fn find_kernels(_: Stream) -> Result<()> {
 
 /// It is refused where it would spoil the capture.
 fn wait_for_all(_: Stream) -> Result<()> {
-    match device::synchronize(0) {
+    match wait::synchronize(0) {
         Err(error) if !error.to_string().contains("would spoil the graph") => Err(error),
         _ => Ok(()),
     }

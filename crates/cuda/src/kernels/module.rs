@@ -25,9 +25,9 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use parking_lot::Mutex;
 
 use crate::device::{self, MAX_DEVICES};
+use crate::driver::Relaxed;
 use crate::driver::code::within;
 use crate::driver::{FunctionHandle, ModuleHandle, driver};
-use crate::graph::Relaxed;
 use crate::kernels::compile::disk_cache::DiskCache;
 use crate::kernels::compile::fingerprint::Fingerprint;
 use crate::kernels::compile::needs::{self, Needs};

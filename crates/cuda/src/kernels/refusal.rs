@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Acquire};
 use parking_lot::Mutex;
 
 use crate::device::MAX_DEVICES;
+use crate::driver::code;
 use crate::kernels::launch::Argument;
 use crate::memo::once::TryOnce;
 use crate::memory::pinned::PinnedBlock;
@@ -121,6 +122,7 @@ pub fn refusal(device: usize, op: &str, argument: &'static str, rule: Rule) -> R
         let block = PinnedBlock::new(size_of::<Refused>())?;
         // SAFETY: new, and of this size; zeros are a record without word.
         unsafe { block.as_ptr().write_bytes(0, size_of::<Refused>()) };
+        code::explain_by(found);
         Ok(Place(block))
     })?;
     let site = CALLED.with(|called| match &*called.borrow() {
@@ -142,7 +144,7 @@ fn number(op: &str, argument: &'static str, rule: Rule) -> u64 {
 }
 
 /// The error of the first number that a kernel has refused in this process, if one has.
-pub(crate) fn found(why: &str) -> Option<Error> {
+fn found(why: &str) -> Option<Error> {
     PLACES.iter().enumerate().find_map(|(device, place)| {
         // SAFETY: written by `refusal` or a kernel, whose last word is the state.
         let record = unsafe { &*place.get()?.0.as_ptr().cast::<Refused>() };

@@ -3,6 +3,7 @@
 //! It knows files and symbols; what a library's functions do is the business of those who ask for them.
 
 pub(crate) mod dynamic;
+pub mod kind;
 pub mod library;
 mod places;
 pub(crate) mod version;

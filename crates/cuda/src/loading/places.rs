@@ -5,7 +5,8 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::loading::library::CUDA_PATH;
+/// Folders, separated by colons, that are searched before all others.
+pub const CUDA_PATH: &str = "TORCHRS_CUDA_PATH";
 
 /// Folders to search, in order.
 #[derive(Debug, Default)]

@@ -8,8 +8,8 @@ use std::ptr::NonNull;
 
 use memmap2::Mmap;
 
+use super::kind::Kind;
 use crate::loading::dynamic::Library;
-use crate::loading::library::Kind;
 
 type Asked = unsafe extern "C" fn(*mut c_int) -> c_int;
 type AskedTwice = unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int;

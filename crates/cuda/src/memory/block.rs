@@ -5,9 +5,9 @@ use std::fmt;
 use std::sync::{LazyLock, OnceLock};
 
 use crate::device::{self, MAX_DEVICES};
+use crate::driver::Relaxed;
 use crate::driver::code::Code;
 use crate::driver::driver;
-use crate::graph::Relaxed;
 use crate::loading::library;
 use crate::memory::allocator::{
     CachingAllocator, EventSource, MemorySource, Piece, SegmentSnapshot, Statistics,

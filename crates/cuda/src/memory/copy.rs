@@ -9,10 +9,10 @@ use std::ffi::c_int;
 use crate::device;
 use crate::driver::code::Code;
 use crate::driver::{DevicePointer, driver};
-use crate::graph;
 use crate::memory::peer;
 use crate::memory::pinned::{self, PinnedBlock};
-use crate::work::stream::Stream;
+use crate::work::recording;
+use crate::work::stream::{Stream, refuse, refuse_wait};
 use torchrs_error::Result;
 
 fn address<T>(pointer: *const T) -> DevicePointer {
@@ -40,7 +40,7 @@ pub unsafe fn host_to_device(
     if bytes == 0 {
         return Ok(());
     }
-    graph::refuse(stream, "a copy from the host", "a replay would read that memory again")?;
+    refuse(stream, "a copy from the host", "a replay would read that memory again")?;
     device::bind(stream.device())?;
     if !pinned::is_pinned(from, bytes) {
         if bytes <= STAGED
@@ -77,7 +77,7 @@ pub unsafe fn block_to_device(to: *mut u8, block: PinnedBlock, stream: Stream) -
     // SAFETY: the caller's duty; a dropped block waits for the streams that it knows.
     unsafe { driver()?.cuMemcpyHtoDAsync_v2(address(to), from, block.len(), stream.handle()) }?;
     if stream.is_capturing()? {
-        graph::keep(stream.device(), block);
+        recording::keep(stream.device(), block);
     } else {
         block.record_stream(stream);
     }
@@ -100,7 +100,7 @@ pub unsafe fn device_to_host(
     if bytes == 0 {
         return Ok(());
     }
-    graph::refuse_wait(stream)?;
+    refuse_wait(stream)?;
     device::bind(stream.device())?;
     let driver = driver()?;
     // SAFETY: the caller's duty.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use crate::graph;
+use crate::driver;
 use crate::work::event::Event;
 use crate::work::stream::Stream;
 
@@ -52,7 +52,7 @@ pub fn release_after(streams: &[Stream], value: impl Any + Send) {
 
 /// Lets go of what others wait for, until there is no more.
 fn watch() {
-    graph::relax_thread();
+    driver::relax_thread();
     let mut pause = Duration::from_micros(50);
     loop {
         let mut awaited = AWAITED.lock();

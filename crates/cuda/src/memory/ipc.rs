@@ -9,11 +9,12 @@ use std::fmt;
 use parking_lot::Mutex;
 
 use crate::device::{self, Uuid};
+use crate::driver::Relaxed;
 use crate::driver::code::{Code, within};
 use crate::driver::{IpcHandle, driver};
-use crate::graph::Relaxed;
 use crate::memory::Block;
 use crate::memory::peer;
+use crate::work::{synchronisation, wait};
 use torchrs_error::{Error, Result};
 
 /// Lets the driver enable peer access where the memory is of another device.
@@ -217,12 +218,12 @@ impl Drop for Mapping {
 fn close_unused(open: &mut HashMap<Key, Open>) {
     let (Ok(driver), Ok(_relaxed)) = (driver(), Relaxed::new()) else { return };
     open.retain(|(device, _), segment| {
-        let waits = |segment: &Open| !segment.idle && device::finish(*device).is_err();
+        let waits = |segment: &Open| !segment.idle && wait::finish(*device).is_err();
         if segment.users > 0 || device::bind(*device).is_err() || waits(segment) {
             return true;
         }
         // It may wait for the device to unmap the memory.
-        crate::work::synchronisation::count();
+        synchronisation::count();
         // SAFETY: an open segment without users.
         unsafe { (driver.cuIpcCloseMemHandle)(segment.base) != Code::SUCCESS }
     });

@@ -3,9 +3,9 @@
 use std::sync::OnceLock;
 
 use crate::device::{self, MAX_DEVICES};
+use crate::driver::Relaxed;
 use crate::driver::code::Code;
 use crate::driver::driver;
-use crate::graph::Relaxed;
 use crate::memo::once::TryOnce;
 use torchrs_error::{Error, Result};
 

@@ -12,13 +12,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 
 use crate::device;
+use crate::driver::Relaxed;
 use crate::driver::code::Code;
 use crate::driver::driver;
-use crate::graph::Relaxed;
 use crate::memory::allocator::{EventSource, MemorySource};
 use crate::memory::host_cache::{HostCache, Users};
 use crate::work::event::Event;
+use crate::work::recording::Read;
 use crate::work::stream::Stream;
+use crate::work::synchronisation;
 use torchrs_error::Result;
 
 /// Pinned for the contexts of all devices.
@@ -59,7 +61,7 @@ impl MemorySource for PinnedSource {
         device::bind(device::current())?;
         let _relaxed = Relaxed::new()?;
         RANGES.write().remove(&(address as usize));
-        crate::work::synchronisation::count();
+        synchronisation::count();
         // SAFETY: a block that is not in use, nor waited for.
         unsafe { driver()?.cuMemFreeHost(address as *mut c_void) }
     }
@@ -140,6 +142,12 @@ impl PinnedBlock {
         if !users.contains(&stream) {
             users.push(stream);
         }
+    }
+}
+
+impl Read for PinnedBlock {
+    fn is_read_on(&self, stream: Stream) {
+        self.record_stream(stream);
     }
 }
 

@@ -8,10 +8,9 @@ use parking_lot::Mutex;
 
 use crate::device::{self, MAX_DEVICES};
 use crate::driver::code::Code;
-use crate::driver::{EventHandle, IpcHandle, driver};
-use crate::graph;
+use crate::driver::{self, EventHandle, IpcHandle, driver};
 use crate::work::lost;
-use crate::work::stream::Stream;
+use crate::work::stream::{Stream, refuse_wait};
 use crate::work::synchronisation;
 use torchrs_error::{Error, Result};
 
@@ -90,11 +89,6 @@ impl Event {
         self.device
     }
 
-    #[inline]
-    pub(crate) fn handle(&self) -> EventHandle {
-        self.handle
-    }
-
     /// Whether there is something to wait for.
     #[inline]
     pub(crate) fn is_recorded(&self) -> bool {
@@ -160,7 +154,7 @@ impl Event {
             return Ok(Code::SUCCESS);
         }
         device::bind(self.device)?;
-        let _relaxed = graph::Relaxed::new()?;
+        let _relaxed = driver::Relaxed::new()?;
         // SAFETY: an event of this process.
         Ok(unsafe { (driver()?.cuEventQuery)(self.handle) })
     }
@@ -179,10 +173,10 @@ impl Event {
         if !self.is_recorded() {
             return Ok(());
         }
-        graph::refuse_wait(Stream::current(self.device)?)?;
+        refuse_wait(Stream::current(self.device)?)?;
         device::bind(self.device)?;
         synchronisation::count();
-        let _relaxed = graph::Relaxed::new()?;
+        let _relaxed = driver::Relaxed::new()?;
         // SAFETY: an event of this process.
         unsafe { driver()?.cuEventSynchronize(self.handle) }
     }
@@ -221,7 +215,7 @@ impl Event {
             return Err(Error::argument("Event::ipc_handle", "self", message));
         }
         device::bind(self.device)?;
-        let _relaxed = graph::Relaxed::new()?;
+        let _relaxed = driver::Relaxed::new()?;
         let mut handle = IpcHandle([0; 64]);
         // SAFETY: an event of the context that was just bound; writes 64 bytes.
         unsafe { driver()?.cuIpcGetEventHandle(&mut handle, self.handle) }?;
@@ -234,7 +228,7 @@ impl Event {
     /// [`Error::Device`] where the other process is gone or is this one.
     pub fn from_ipc(device: usize, handle: [u8; 64]) -> Result<Event> {
         device::bind(device)?;
-        let _relaxed = graph::Relaxed::new()?;
+        let _relaxed = driver::Relaxed::new()?;
         let mut event = EventHandle::default();
         // SAFETY: writes one handle; the driver checks what it is given.
         unsafe { driver()?.cuIpcOpenEventHandle(&mut event, IpcHandle(handle)) }?;
@@ -257,5 +251,39 @@ impl Drop for Event {
             // SAFETY: an event that nobody uses any more. It fails only when the process ends.
             let _ = unsafe { (driver.cuEventDestroy_v2)(self.handle) };
         }
+    }
+}
+
+impl Stream {
+    /// Lets what comes next on this stream wait for an event, also of another device.
+    ///
+    /// # Errors
+    /// [`Error::Device`](torchrs_error::Error::Device) where the driver refuses.
+    pub fn wait_event(self, event: &Event) -> Result<()> {
+        if !event.is_recorded() {
+            return Ok(());
+        }
+        device::bind(self.device())?;
+        // SAFETY: a stream that lives until the process ends, and an event.
+        unsafe { driver()?.cuStreamWaitEvent(self.handle(), event.handle, 0) }
+    }
+
+    /// Lets what comes next on this stream wait for all work so far of another one.
+    ///
+    /// # Errors
+    /// [`Error::Device`](torchrs_error::Error::Device) where the driver refuses.
+    #[inline]
+    pub fn wait_stream(self, other: Stream) -> Result<()> {
+        if self == other { Ok(()) } else { self.wait_event(&other.record_event()?) }
+    }
+
+    /// A new event that is reached when all work so far is done.
+    ///
+    /// # Errors
+    /// [`Error::Device`](torchrs_error::Error::Device) where the driver refuses.
+    pub fn record_event(self) -> Result<Event> {
+        let event = Event::new(self.device(), EventOptions::default())?;
+        event.record(self)?;
+        Ok(event)
     }
 }

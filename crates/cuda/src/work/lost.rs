@@ -58,9 +58,10 @@ fn forget(lost: &mut Vec<Loss>, which: impl Fn(&Loss) -> bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::ipc;
     use crate::simulated_test::on_gpu;
     use crate::work::stream::Stream;
-    use crate::{device, memory::ipc};
+    use crate::work::wait;
 
     #[test]
     fn a_loss_is_told_once_and_on_its_device_only() {
@@ -81,14 +82,14 @@ mod tests {
         lost();
         stream.finish().unwrap();
         event.finish().unwrap();
-        device::finish(0).unwrap();
+        wait::finish(0).unwrap();
         drop(ipc::unknown_mapping(0));
-        device::synchronize(0).unwrap_err();
+        wait::synchronize(0).unwrap_err();
         lost();
         stream.synchronize().unwrap_err();
         lost();
         event.synchronize().unwrap_err();
-        device::synchronize(0).unwrap();
+        wait::synchronize(0).unwrap();
     }
 
     #[test]

@@ -14,13 +14,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use crate::device::{self, DeviceGuard, MAX_DEVICES};
 use crate::driver::code::Code;
-use crate::driver::{StreamHandle, driver};
-use crate::graph;
+use crate::driver::{self, StreamHandle, driver};
 use crate::memo::once::TryOnce;
-use crate::work::event::{Event, EventOptions};
 use crate::work::lost;
 use crate::work::synchronisation;
-use torchrs_error::Result;
+use torchrs_error::{Error, Result};
 
 /// Streams per device and priority.
 pub const POOL_SIZE: usize = 32;
@@ -179,14 +177,14 @@ impl Stream {
     /// # Errors
     /// [`Error::Device`](torchrs_error::Error::Device) for what failed in that work.
     pub fn query(self) -> Result<bool> {
-        graph::refuse(
+        refuse(
             self,
             "asking whether a stream's work is done",
             "nothing is done before the replay",
         )?;
         device::bind(self.device())?;
         let driver = driver()?;
-        let _relaxed = graph::Relaxed::new()?;
+        let _relaxed = driver::Relaxed::new()?;
         // SAFETY: a stream that lives until the process ends.
         match unsafe { (driver.cuStreamQuery)(self.handle) } {
             Code::SUCCESS => Ok(true),
@@ -197,7 +195,7 @@ impl Stream {
 
     /// Whether its device has failed, so that no work of it is done any more.
     pub(crate) fn has_failed(self) -> bool {
-        let (Ok(driver), Ok(_relaxed)) = (driver(), graph::Relaxed::new()) else { return true };
+        let (Ok(driver), Ok(_relaxed)) = (driver(), driver::Relaxed::new()) else { return true };
         // SAFETY: a stream that lives until the process ends.
         device::bind(self.device()).is_err()
             || unsafe { (driver.cuStreamQuery)(self.handle) }.is_sticky()
@@ -214,44 +212,12 @@ impl Stream {
 
     /// [`Stream::synchronize`] for those who use no results, and so are not told what was lost.
     pub(crate) fn finish(self) -> Result<()> {
-        graph::refuse_wait(self)?;
+        refuse_wait(self)?;
         device::bind(self.device())?;
         synchronisation::count();
-        let _relaxed = graph::Relaxed::new()?;
+        let _relaxed = driver::Relaxed::new()?;
         // SAFETY: a stream that lives until the process ends.
         unsafe { driver()?.cuStreamSynchronize(self.handle) }
-    }
-
-    /// Lets what comes next on this stream wait for an event, also of another device.
-    ///
-    /// # Errors
-    /// [`Error::Device`](torchrs_error::Error::Device) where the driver refuses.
-    pub fn wait_event(self, event: &Event) -> Result<()> {
-        if !event.is_recorded() {
-            return Ok(());
-        }
-        device::bind(self.device())?;
-        // SAFETY: a stream that lives until the process ends, and an event.
-        unsafe { driver()?.cuStreamWaitEvent(self.handle, event.handle(), 0) }
-    }
-
-    /// Lets what comes next on this stream wait for all work so far of another one.
-    ///
-    /// # Errors
-    /// [`Error::Device`](torchrs_error::Error::Device) where the driver refuses.
-    #[inline]
-    pub fn wait_stream(self, other: Stream) -> Result<()> {
-        if self == other { Ok(()) } else { self.wait_event(&other.record_event()?) }
-    }
-
-    /// A new event that is reached when all work so far is done.
-    ///
-    /// # Errors
-    /// [`Error::Device`](torchrs_error::Error::Device) where the driver refuses.
-    pub fn record_event(self) -> Result<Event> {
-        let event = Event::new(self.device(), EventOptions::default())?;
-        event.record(self)?;
-        Ok(event)
     }
 
     /// Calls a function on a thread of the driver when this stream reaches it. The function must
@@ -260,7 +226,7 @@ impl Stream {
     /// # Errors
     /// [`Error::Device`](torchrs_error::Error::Device) where the driver refuses, or the stream is being captured.
     pub fn call_host(self, function: impl FnOnce() + Send + 'static) -> Result<()> {
-        graph::refuse(self, "call_host", "a graph would call the function at every replay")?;
+        refuse(self, "call_host", "a graph would call the function at every replay")?;
         device::bind(self.device())?;
         let boxed: Box<Box<dyn FnOnce() + Send>> = Box::new(Box::new(function));
         let data = Box::into_raw(boxed);
@@ -279,7 +245,7 @@ impl Stream {
     /// [`Error::Device`](torchrs_error::Error::Device) where the driver refuses.
     #[inline]
     pub fn is_capturing(self) -> Result<bool> {
-        if graph::is_any_capture_under_way() { self.ask_is_capturing() } else { Ok(false) }
+        if is_any_capture_under_way() { self.ask_is_capturing() } else { Ok(false) }
     }
 
     fn ask_is_capturing(self) -> Result<bool> {
@@ -289,6 +255,54 @@ impl Stream {
         unsafe { driver()?.cuStreamIsCapturing(self.handle, &mut status) }?;
         Ok(status != 0)
     }
+}
+
+/// Captures that are under way in this process.
+static CAPTURES: AtomicUsize = AtomicUsize::new(0);
+
+/// A capture on some stream begins: from now on streams are asked.
+pub(crate) fn capture_begins() {
+    CAPTURES.fetch_add(1, Relaxed);
+}
+
+/// A capture has ended, or could not begin.
+pub(crate) fn capture_is_over() {
+    CAPTURES.fetch_sub(1, Relaxed);
+}
+
+/// Whether any capture is under way.
+#[inline]
+fn is_any_capture_under_way() -> bool {
+    CAPTURES.load(Relaxed) > 0
+}
+
+/// Whether what this thread puts on its current stream of a device is recorded into a graph rather than
+/// done (`torch.cuda.is_current_stream_capturing`).
+///
+/// # Errors
+/// [`Error::Device`] where the driver refuses.
+#[inline]
+pub fn is_current_stream_capturing(device: usize) -> Result<bool> {
+    Stream::current(device)?.is_capturing()
+}
+
+/// For what a graph cannot have: an error where the stream is being captured, before the driver gives up
+/// the whole capture without a word on why.
+#[doc(hidden)]
+#[inline]
+pub fn refuse(stream: Stream, what: impl fmt::Display, advice: &str) -> Result<()> {
+    if stream.is_capturing()? {
+        return Err(Error::Device(format!("{what} cannot be captured in a graph: {advice}")));
+    }
+    Ok(())
+}
+
+/// Where something would wait for a stream.
+#[inline]
+pub(crate) fn refuse_wait(stream: Stream) -> Result<()> {
+    const ADVICE: &str =
+        "nothing is computed before the replay; read numbers, as `item` does, after it";
+    refuse(stream, "waiting for the GPU", ADVICE)
 }
 
 /// Runs the function that `call_host` boxed.

@@ -20,7 +20,7 @@ pub const ROWS: &[Row] = &[
         &[(1, "CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS")],
     ),
     (
-        "graph/mod.rs",
+        "driver/relaxed.rs",
         "Global,|ThreadLocal,|Relaxed,",
         &[
             (0, "CU_STREAM_CAPTURE_MODE_GLOBAL"),
@@ -202,15 +202,19 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
-        "libraries/cudnn/mod.rs",
-        "Kind::F32 => 0,|Kind::F64 => 1,|Kind::F16 => 2,|Kind::BF16 => 9,|const JSON: c_int = 2702;",
+        "libraries/cudnn/lie.rs",
+        "Kind::F32 => 0,|Kind::F64 => 1,|Kind::F16 => 2,|Kind::BF16 => 9,",
         &[
             (0, "CUDNN_DATA_FLOAT"),
             (1, "CUDNN_DATA_DOUBLE"),
             (2, "CUDNN_DATA_HALF"),
             (9, "CUDNN_DATA_BFLOAT16"),
-            (2702, "CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION"),
         ],
+    ),
+    (
+        "libraries/cudnn/proposal.rs",
+        "const JSON: c_int = 2702;",
+        &[(2702, "CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION")],
     ),
     (
         "libraries/cudnn/table.rs",

@@ -2,7 +2,8 @@
 
 use smallvec::SmallVec;
 
-use super::{MOST_PARAMS, THREADS, numbers, program};
+use super::programs::program;
+use super::walk::{MOST_PARAMS, THREADS, numbers};
 use crate::kernels::launch::{self, Argument, Shape};
 use crate::work::stream::Stream;
 use torchrs_error::{Error, Result};

@@ -4,118 +4,22 @@
 
 mod many;
 mod packed;
+mod programs;
 mod translate;
+mod walk;
 
 pub use many::{Update, execute_many};
 pub use packed::source_for;
-
-use crate::kernel_text;
-use std::collections::HashMap;
-use std::sync::LazyLock;
-
-use parking_lot::RwLock;
-
-use crate::kernels::launch::{self, Argument, Shape};
-use crate::kernels::module::{Kernel, Program};
-use crate::memo::quick_hash::QuickHash;
-use crate::work::stream::Stream;
-use torchrs_error::{Error, Result};
+pub use programs::source;
 pub use torchrs_loops::Format;
+
+use torchrs_error::{Error, Result};
 use torchrs_loops::{Compute, Constant, Operand, Plan, Text};
 
-/// Dimensions that are left when neighbours that allow it are joined, operands and parameters: the
-/// most that the kernels' structure has room for.
-const MOST_DIMS: usize = 8;
-const MOST_OPERANDS: usize = 12;
-const MOST_PARAMS: usize = 16;
-/// Threads of a block.
-const THREADS: u32 = 256;
-
-/// A tensor, or a number where `at` is null: `Operand` of `kernels/walk.cuh`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Place {
-    at: *mut u8,
-    strides: [i64; MOST_DIMS],
-    number: f64,
-    integer: i64,
-    format: i32,
-    is_integer: i32,
-}
-
-/// All that a kernel is told: `Walk` of `kernels/walk.cuh`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Walk {
-    count: i64,
-    sizes: [i64; MOST_DIMS],
-    dims: i32,
-    reserved: i32,
-    params: [f64; MOST_PARAMS],
-    integers: [i64; MOST_PARAMS],
-    operands: [Place; MOST_OPERANDS],
-}
-
-// SAFETY: the same fields in the same order on the other side, without references.
-unsafe impl Argument for Walk {}
-
-/// A formula's entry points for a compute type.
-struct Entries {
-    strided: Kernel,
-    dense: Vec<(Format, Kernel)>,
-    /// Of updates: for many tensors at once.
-    many: Vec<(Format, Kernel)>,
-    /// For operands of certain types that lie in certain ways.
-    packed: RwLock<HashMap<packed::Form, &'static Kernel, QuickHash>>,
-}
-
-/// By the text's address, which is inside a static, and compute type.
-type Programs = HashMap<(usize, u8), &'static Entries, QuickHash>;
-static PROGRAMS: LazyLock<RwLock<Programs>> = LazyLock::new(RwLock::default);
-
-fn program(text: &'static Text, compute: Compute) -> &'static Entries {
-    let key = (std::ptr::from_ref(text) as usize, compute as u8);
-    if let Some(program) = PROGRAMS.read().get(&key) {
-        return program;
-    }
-    PROGRAMS.write().entry(key).or_insert_with(|| {
-        let program: &Program = Box::leak(Box::new(of_source(translate::program(text, compute))));
-        let dense = |format, name| (format, Kernel::new(program, name));
-        let many = match compute {
-            _ if text.written.is_empty() => vec![],
-            Compute::F32 => vec![
-                dense(Format::F32, "many_f32"),
-                dense(Format::F16, "many_f16"),
-                dense(Format::BF16, "many_bf16"),
-            ],
-            Compute::F64 => vec![dense(Format::F64, "many_f64")],
-            Compute::I64 => vec![],
-        };
-        Box::leak(Box::new(Entries {
-            strided: Kernel::new(program, "strided"),
-            dense: match compute {
-                Compute::F32 => vec![
-                    dense(Format::F32, "dense_f32"),
-                    dense(Format::F16, "dense_f16"),
-                    dense(Format::BF16, "dense_bf16"),
-                ],
-                Compute::F64 => vec![dense(Format::F64, "dense_f64")],
-                Compute::I64 => vec![dense(Format::I64, "dense_i64")],
-            },
-            many,
-            packed: RwLock::default(),
-        }))
-    })
-}
-
-/// The program of a formula for a compute type, by itself: what is compiled at the formula's first use.
-pub fn source(text: &Text, compute: Compute) -> Program {
-    of_source(translate::program(text, compute))
-}
-
-fn of_source(source: String) -> Program {
-    Program::owned("pointwise", kernel_text!("prelude.cuh"), source)
-}
+use crate::kernels::launch::{self, Shape};
+use crate::work::stream::Stream;
+use programs::program;
+use walk::{MOST_DIMS, MOST_OPERANDS, MOST_PARAMS, NOWHERE, THREADS, Walk, numbers};
 
 /// Runs the formula `text` in `compute` for all elements of `shape` on a stream; `operands` are the outputs, then
 /// the inputs, as for the loops of the CPU.
@@ -198,7 +102,7 @@ pub unsafe fn execute(
         }
     }
     if let Some(form) = packed::Form::of(count, outputs, &plan, operands) {
-        let (packed, elements) = form.kernel(program, text, compute);
+        let (packed, elements) = form.kernel(&program.packed, text, compute);
         let shape = Shape::grid_stride(count.div_ceil(elements) as u64, THREADS, device)?;
         // SAFETY: as above.
         return unsafe {
@@ -208,22 +112,6 @@ pub unsafe fn execute(
     let shape = Shape::grid_stride(count as u64, THREADS, device)?;
     // SAFETY: as above.
     unsafe { launch::launch(program.strided.on(device)?, shape, stream, crate::cuda_args!(walk)) }
-}
-
-const NOWHERE: Place = Place {
-    at: std::ptr::null_mut(),
-    strides: [0; MOST_DIMS],
-    number: 0.0,
-    integer: 0,
-    format: 0,
-    is_integer: 0,
-};
-
-fn numbers(constant: Constant) -> (f64, i64) {
-    match constant {
-        Constant::F(v) => (v, v as i64),
-        Constant::I(v) => (v as f64, v),
-    }
 }
 
 /// The format of all tensors, if they have one in common, fill the shape densely and begin at a multiple

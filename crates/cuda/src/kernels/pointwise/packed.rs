@@ -2,11 +2,15 @@
 //! comparisons, masks, narrow integers, operands that repeat. Made at the first use of each combination, and for
 //! large tensors only: small ones take no longer in the kernel for everything.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 
-use super::{Entries, of_source, translate};
+use parking_lot::RwLock;
+
+use super::translate;
 use crate::kernel_text;
 use crate::kernels::module::{Kernel, Program};
+use crate::memo::quick_hash::QuickHash;
 use torchrs_loops::{Compute, Format, Operand, Plan, Text};
 
 /// Elements from which on a combination has a program.
@@ -35,6 +39,9 @@ pub(super) struct Form {
     operands: [Option<(Format, Way)>; MOST],
     count: u8,
 }
+
+/// Of a formula and compute type: its kernels for operands of certain types that lie in certain ways.
+pub(super) type Known = RwLock<HashMap<Form, &'static Kernel, QuickHash>>;
 
 /// The program of a formula for tensors of these formats, the outputs first, of which all but the last lie densely
 /// and that one repeats in runs of odd length: what needs most registers. `None` without formats.
@@ -130,13 +137,13 @@ impl Form {
     /// The formula's kernel, and how many elements each of its threads has at a time.
     pub(super) fn kernel(
         self,
-        of: &Entries,
+        known: &Known,
         text: &Text,
         compute: Compute,
     ) -> (&'static Kernel, usize) {
-        let known = of.packed.read().get(&self).copied();
-        let kernel = known.unwrap_or_else(|| {
-            of.packed.write().entry(self).or_insert_with(|| {
+        let found = known.read().get(&self).copied();
+        let kernel = found.unwrap_or_else(|| {
+            known.write().entry(self).or_insert_with(|| {
                 let program = Box::leak(Box::new(self.program(text, compute)));
                 Box::leak(Box::new(Kernel::new(program, "packed")))
             })
@@ -145,7 +152,7 @@ impl Form {
     }
 
     fn program(&self, text: &Text, compute: Compute) -> Program {
-        of_source(format!(
+        translate::compiled(format!(
             "{}{}{}{}",
             translate::function(text, compute),
             self.definitions(),

@@ -3,6 +3,7 @@
 //! (`loops/functions.rs`).
 
 use crate::kernel_text;
+use crate::kernels::module::Program;
 use std::fmt::Write;
 
 use torchrs_loops::{Compute, Text};
@@ -16,6 +17,11 @@ const SPECIAL: [&str; 13] = [
 /// The program of a formula for a compute type, without the prelude.
 pub(crate) fn program(text: &Text, compute: Compute) -> String {
     function(text, compute) + kernel_text!("walk.cuh", "pointwise.cuh")
+}
+
+/// The program of such a text, behind the prelude.
+pub(crate) fn compiled(source: String) -> Program {
+    Program::owned("pointwise", kernel_text!("prelude.cuh"), source)
 }
 
 /// The formula as a function, and what it needs.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::device;
-use crate::graph::Relaxed;
+use crate::driver::Relaxed;
 use crate::loading::library;
 use crate::memo::bounded::Bounded;
 use crate::memory::Block;

@@ -5,15 +5,16 @@
 
 use std::ptr;
 
-use super::descriptor::{Address, DataType, Note};
+use super::descriptor::{Address, DataType, Descriptor, Note};
 use super::kept::{Kept, Question, Work, say};
+use super::lie::Kind;
 use super::operations::{
     ADD, Builder, DIVIDE, EXP, F32, IDENTITY, LOG, MAXIMUM, MULTIPLY, Outcome, Place, SUBTRACT,
     SUM, View, supported,
 };
 use super::plan::{NONDETERMINISTIC, Parts, Plan, Target, plans};
+use super::proposal::Proposal;
 use super::table::{Object, version};
-use super::{Kind, Proposal};
 use crate::memory::Block;
 use crate::work::stream::Stream;
 use torchrs_error::Result;
@@ -114,7 +115,7 @@ impl Common {
     }
 }
 
-fn forward(problem: &Attention, handle: Option<Object>) -> Outcome<Vec<super::Descriptor>> {
+fn forward(problem: &Attention, handle: Option<Object>) -> Outcome<Vec<Descriptor>> {
     let mut c = Common::new(problem)?;
     let scores = c.scores()?;
     let scores = c.masked(scores, problem.causal)?;
@@ -151,7 +152,7 @@ fn shared(b: &mut Builder, of: DataType, left: &Place, right: &Place, to: &Place
     b.fold(SUM, &each, to)
 }
 
-fn backward(problem: &Attention, handle: Option<Object>) -> Outcome<Vec<super::Descriptor>> {
+fn backward(problem: &Attention, handle: Option<Object>) -> Outcome<Vec<Descriptor>> {
     let mut c = Common::new(problem)?;
     let (of, all, rows, q, k) = (c.of, c.scores, c.rows, c.q, c.k);
     let [y, dy] = [(3, 0), (5, 1)].map(|(name, which)| (NAMES[name], problem.y[which]));

@@ -4,12 +4,13 @@ use std::ffi::c_int;
 
 use super::descriptor::{Address, Descriptor, Kind as Type, Mode, Note, Number, Value};
 use super::kept::{Kept, Question, Work};
+use super::lie::{Kind, Lie};
 use super::operations::{Builder, Outcome, supported};
 use super::plan::{
     DOWN_CONVERTS, NONDETERMINISTIC, Plan, REDUCED_SUMS, TENSOR_CORES, Target, plans,
 };
+use super::proposal::Proposal;
 use super::table::Object;
-use super::{Kind, Lie, Proposal};
 use crate::work::stream::Stream;
 use torchrs_error::Result;
 

@@ -9,11 +9,12 @@ use super::descriptor::{Address, Descriptor, Kind as Type};
 use super::plan::{ALL, Plan, Target};
 use super::table::{handle, table};
 use crate::device;
-use crate::graph::{self, Relaxed};
+use crate::driver::Relaxed;
 use crate::loading::library::{self, Kind};
 use crate::memo::bounded::Bounded;
 use crate::memory::Block;
 use crate::work::event::{Event, EventOptions};
+use crate::work::recording;
 use crate::work::stream::Stream;
 use torchrs_error::{Error, Result};
 
@@ -142,7 +143,7 @@ impl<Q: Question> Kept<Q> {
 /// A graph that is being captured starts the plan's code as long as it lives.
 fn keep_for_graph(plan: &Arc<Plan>, stream: Stream) {
     if stream.is_capturing().unwrap_or(true) {
-        graph::keep_for_replays(stream.device(), plan.clone());
+        recording::keep_for_replays(stream.device(), plan.clone());
     }
 }
 

@@ -14,8 +14,8 @@ use table::{CommHandle, Config, Nccl, NcclCode, error, loaded};
 pub use table::{DataType, Reduction, UniqueId};
 
 use crate::device;
+use crate::driver::Relaxed;
 use crate::driver::StreamHandle;
-use crate::graph::Relaxed;
 use crate::work::stream::Stream;
 use torchrs_error::{Error, Result};
 

@@ -1,12 +1,9 @@
-//! Recorded requests, and their replay against an allocator: how a policy does on a real program's
-//! sizes and order can so be measured without the program.
+//! Recorded requests and frees of a program, as text and in memory.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::hash::Hash;
 
-use super::caching::{CachingAllocator, Piece};
 use super::chunks::ChunkId;
-use super::source::Source;
 use torchrs_error::{Error, Result};
 
 /// One step of a trace.
@@ -27,19 +24,6 @@ pub enum TraceEntry {
 /// Requests and frees in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace(pub Vec<TraceEntry>);
-
-/// How a replay went.
-#[derive(Clone, Copy, Debug)]
-pub struct ReplayReport {
-    /// The most bytes that were asked for at one time.
-    pub requested: usize,
-    /// The most bytes that were reserved.
-    pub reserved: usize,
-    /// How often the source was asked for memory.
-    pub segments: u64,
-    /// Part of the reserved bytes that was never asked for.
-    pub fragmentation: f64,
-}
 
 impl Trace {
     /// A step per line: `+BYTES`, or `+BYTES@STREAM` for streams other than 0, and `-NUMBER` for a
@@ -75,43 +59,6 @@ impl Trace {
             .map(|(i, line)| entry(line).ok_or_else(|| wrong(i, line)))
             .collect::<Result<_>>()
             .map(Trace)
-    }
-
-    /// Repeats the trace on an allocator that has done nothing else. `stream` gives the stream of
-    /// a number. What the trace does not free is freed at the end.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`] where the source is too small, [`Error::Other`] for a free of
-    /// nothing.
-    pub fn replay<S: Source>(
-        &self,
-        allocator: &CachingAllocator<S>,
-        stream: impl Fn(u32) -> S::Stream,
-    ) -> Result<ReplayReport> {
-        let mut live: BTreeMap<u32, Piece> = BTreeMap::new();
-        let mut count = 0;
-        for entry in &self.0 {
-            match *entry {
-                TraceEntry::Allocate { bytes, stream: number } => {
-                    live.insert(count, allocator.allocate(bytes, stream(number))?);
-                    count += 1;
-                }
-                TraceEntry::Free(number) => {
-                    let piece = live.remove(&number).ok_or_else(|| {
-                        Error::Other(format!("allocation trace: {number} is freed but not there"))
-                    })?;
-                    allocator.free(piece)?;
-                }
-            }
-        }
-        live.into_values().try_for_each(|piece| allocator.free(piece))?;
-        let statistics = allocator.statistics();
-        Ok(ReplayReport {
-            requested: statistics.requested.peak,
-            reserved: statistics.reserved.peak,
-            segments: statistics.segments.added,
-            fragmentation: statistics.fragmentation(),
-        })
     }
 }
 
