@@ -12,8 +12,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Once, OnceLock};
 
-use super::{places::Places, version};
-use crate::loading::dynamic::Library;
+use super::dynamic::Library;
+use super::places::Places;
+use super::version;
 use torchrs_error::{Error, Result};
 
 pub use super::kind::Kind;
@@ -272,7 +273,8 @@ fn find_simulated() -> Result<Library> {
 /// The command that builds the simulated GPU to where `executable` finds it, from wherever it is given. Its
 /// source lies in the folder of torchrs's, unless that came from a registry.
 fn how_to_build(executable: &Path) -> String {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../simulator/Cargo.toml");
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let manifest = own.with_file_name("simulator").join("Cargo.toml");
     if !manifest.is_file() {
         return "get its source, which comes with torchrs by path or by git and not from a registry,"
             .to_owned();
