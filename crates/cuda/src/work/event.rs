@@ -258,7 +258,7 @@ impl Stream {
     /// Lets what comes next on this stream wait for an event, also of another device.
     ///
     /// # Errors
-    /// [`Error::Device`](torchrs_error::Error::Device) where the driver refuses.
+    /// [`Error::Device`] where the driver refuses.
     pub fn wait_event(self, event: &Event) -> Result<()> {
         if !event.is_recorded() {
             return Ok(());
@@ -271,7 +271,7 @@ impl Stream {
     /// Lets what comes next on this stream wait for all work so far of another one.
     ///
     /// # Errors
-    /// [`Error::Device`](torchrs_error::Error::Device) where the driver refuses.
+    /// [`Error::Device`] where the driver refuses.
     #[inline]
     pub fn wait_stream(self, other: Stream) -> Result<()> {
         if self == other { Ok(()) } else { self.wait_event(&other.record_event()?) }
@@ -280,7 +280,7 @@ impl Stream {
     /// A new event that is reached when all work so far is done.
     ///
     /// # Errors
-    /// [`Error::Device`](torchrs_error::Error::Device) where the driver refuses.
+    /// [`Error::Device`] where the driver refuses.
     pub fn record_event(self) -> Result<Event> {
         let event = Event::new(self.device(), EventOptions::default())?;
         event.record(self)?;

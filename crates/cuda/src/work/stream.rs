@@ -102,7 +102,7 @@ impl Stream {
     /// The next stream of a device's pool. After 32 of them the first comes again.
     ///
     /// # Errors
-    /// [`Error::Device`](torchrs_error::Error::Device) where there is no such device.
+    /// [`Error::Device`] where there is no such device.
     pub fn new(device: usize, priority: Priority) -> Result<Stream> {
         device::number(device)?;
         let pool = &STREAMS[device].pools[priority as usize];
@@ -120,7 +120,7 @@ impl Stream {
     /// The stream that every thread begins with.
     ///
     /// # Errors
-    /// [`Error::Device`](torchrs_error::Error::Device) where there is no such device.
+    /// [`Error::Device`] where there is no such device.
     #[inline]
     pub fn default_of(device: usize) -> Result<Stream> {
         if let Some(stream) = STREAMS.get(device).and_then(|s| s.default.get()) {
@@ -133,7 +133,7 @@ impl Stream {
     /// The calling thread's stream of a device.
     ///
     /// # Errors
-    /// [`Error::Device`](torchrs_error::Error::Device) where there is no such device.
+    /// [`Error::Device`] where there is no such device.
     #[inline]
     pub fn current(device: usize) -> Result<Stream> {
         match CURRENT.with(|streams| streams.get(device).and_then(Cell::get)) {
@@ -175,7 +175,7 @@ impl Stream {
     /// Whether all work so far is done.
     ///
     /// # Errors
-    /// [`Error::Device`](torchrs_error::Error::Device) for what failed in that work.
+    /// [`Error::Device`] for what failed in that work.
     pub fn query(self) -> Result<bool> {
         refuse(
             self,
@@ -204,7 +204,7 @@ impl Stream {
     /// Waits until all work so far is done.
     ///
     /// # Errors
-    /// [`Error::Device`](torchrs_error::Error::Device) for what failed in that work; why a collective ended without a result.
+    /// [`Error::Device`] for what failed in that work; why a collective ended without a result.
     pub fn synchronize(self) -> Result<()> {
         self.finish()?;
         lost::check(self.device())
@@ -224,7 +224,7 @@ impl Stream {
     /// not call CUDA.
     ///
     /// # Errors
-    /// [`Error::Device`](torchrs_error::Error::Device) where the driver refuses, or the stream is being captured.
+    /// [`Error::Device`] where the driver refuses, or the stream is being captured.
     pub fn call_host(self, function: impl FnOnce() + Send + 'static) -> Result<()> {
         refuse(self, "call_host", "a graph would call the function at every replay")?;
         device::bind(self.device())?;
@@ -242,7 +242,7 @@ impl Stream {
     /// Whether its work is being recorded into a graph rather than done. Costs nothing where no capture is under way.
     ///
     /// # Errors
-    /// [`Error::Device`](torchrs_error::Error::Device) where the driver refuses.
+    /// [`Error::Device`] where the driver refuses.
     #[inline]
     pub fn is_capturing(self) -> Result<bool> {
         if is_any_capture_under_way() { self.ask_is_capturing() } else { Ok(false) }
@@ -334,7 +334,7 @@ impl StreamGuard {
     /// Makes `stream` current.
     ///
     /// # Errors
-    /// [`Error::Device`](torchrs_error::Error::Device) where its device is gone.
+    /// [`Error::Device`] where its device is gone.
     pub fn new(stream: Stream) -> Result<StreamGuard> {
         let device = stream.device();
         let guard = DeviceGuard::new(device)?;
