@@ -36,6 +36,7 @@ fn exchange(mode: CaptureMode) -> Result<c_uint> {
 
 /// Lets this thread, one of our own, do from now on what [`Relaxed`] lets others do for a while. Where there is no
 /// driver there is nothing to do.
+#[doc(hidden)]
 pub fn relax_thread() {
     if !IS_RELAXED.get() && exchange(CaptureMode::Relaxed).is_ok() {
         IS_RELAXED.set(true);

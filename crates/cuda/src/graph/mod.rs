@@ -18,7 +18,6 @@ pub use crate::driver::relax_thread;
 pub use crate::work::executable::Executable;
 #[doc(hidden)]
 pub use crate::work::recording::{Participant, take_part};
-pub use crate::work::stream::is_current_stream_capturing;
 #[doc(hidden)]
 pub use crate::work::stream::refuse;
 
@@ -28,6 +27,16 @@ use crate::memory;
 use crate::memory::allocator::PoolId;
 use crate::work::recording::{self, Needs};
 use crate::work::stream::{Stream, StreamGuard};
+
+/// Whether what this thread puts on its current stream of a device is recorded into a graph rather than
+/// done (`torch.cuda.is_current_stream_capturing`).
+///
+/// # Errors
+/// [`Error::Device`] where the driver refuses.
+#[inline]
+pub fn is_current_stream_capturing(device: usize) -> Result<bool> {
+    Stream::current(device)?.is_capturing()
+}
 
 /// How many graphs were recorded in this process.
 static RECORDED: AtomicU64 = AtomicU64::new(0);

@@ -4,7 +4,7 @@
 //! It knows nothing of kernels, nor of what the bytes are.
 
 pub mod allocator;
-mod block;
+pub mod block;
 pub mod copy;
 mod host_cache;
 pub mod in_flight;

@@ -9,6 +9,7 @@ use crate::driver::{GraphExecHandle, Relaxed, driver};
 use crate::work::stream::Stream;
 
 /// What the driver launches; may be ended while its graph lives.
+#[doc(hidden)]
 #[derive(Debug)]
 pub struct Executable {
     exec: Mutex<Option<GraphExecHandle>>,

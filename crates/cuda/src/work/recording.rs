@@ -11,6 +11,7 @@ use crate::work::stream::{self, Stream};
 
 /// Somebody whose work was recorded and who has to know of every replay: a process group. It lives as long
 /// as the graph.
+#[doc(hidden)]
 pub trait Participant: fmt::Debug + Send + Sync {
     /// Tells participants apart.
     fn key(&self) -> usize;
@@ -46,6 +47,7 @@ impl<T: fmt::Debug + Send + Sync> Keepable for T {}
 static NEEDS: Mutex<Vec<(usize, Needs)>> = Mutex::new(Vec::new());
 
 /// Adds somebody whose work the capture on a device is recording.
+#[doc(hidden)]
 pub fn take_part(device: usize, participant: impl Participant + 'static) {
     let mut all = NEEDS.lock();
     if let Some((_, Needs { participants, .. })) = all.iter_mut().find(|one| one.0 == device)

@@ -276,16 +276,6 @@ fn is_any_capture_under_way() -> bool {
     CAPTURES.load(Relaxed) > 0
 }
 
-/// Whether what this thread puts on its current stream of a device is recorded into a graph rather than
-/// done (`torch.cuda.is_current_stream_capturing`).
-///
-/// # Errors
-/// [`Error::Device`] where the driver refuses.
-#[inline]
-pub fn is_current_stream_capturing(device: usize) -> Result<bool> {
-    Stream::current(device)?.is_capturing()
-}
-
 /// For what a graph cannot have: an error where the stream is being captured, before the driver gives up
 /// the whole capture without a word on why.
 #[doc(hidden)]
