@@ -127,7 +127,7 @@ pub(super) fn backward(
         ..task(sizes, x, grid, options)
     };
     let kernel = kernel(&BACKWARD, x, options.mode);
-    // SAFETY: as above.
+    // SAFETY: dense tensors of these sizes; places are inside of a channel.
     unsafe {
         gpu.launch(kernel, shape(gpu, sizes, dgrid.is_none()), crate::cuda::cuda_args!(task))
     };

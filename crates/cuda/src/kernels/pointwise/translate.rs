@@ -6,13 +6,7 @@ use crate::kernel_text;
 use crate::kernels::module::Program;
 use std::fmt::Write;
 
-use torchrs_loops::{Compute, Text};
-
-/// Functions of `kernels/special.cuh`, which few formulas need.
-const SPECIAL: [&str; 13] = [
-    "erfc", "erfcx", "erfinv", "ndtri", "lgamma", "digamma", "trigamma", "zeta", "i0", "i1", "i0e",
-    "i1e", "i1_slope",
-];
+use torchrs_loops::{Compute, Cuda, FUNCTIONS, Text};
 
 /// The program of a formula for a compute type, without the prelude.
 pub(crate) fn program(text: &Text, compute: Compute) -> String {
