@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use super::region::forget_casts;
+use super::casts::forget_casts;
 use crate::autograd::{AUTOCAST, ModeGuard, has_mode};
 use crate::error::{Error, throw};
 use crate::storage::Device;

@@ -18,6 +18,7 @@
 //! ```
 
 mod autocast;
+mod casts;
 mod policy;
 mod region;
 

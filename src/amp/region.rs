@@ -1,12 +1,10 @@
 //! One op inside [`autocast`](super::autocast): its inputs in the types that its policy asks for.
 
 use std::borrow::Borrow;
-use std::cell::RefCell;
-use std::collections::HashMap;
 
 use super::autocast::{Suspended, mode, place};
+use super::casts::kept_cast;
 use super::policy::{Policy, policies};
-use crate::autograd::is_grad_enabled;
 use crate::error::{Error, throw};
 use crate::storage::Device;
 use crate::tensor::{Dtype, Tensor};
@@ -121,28 +119,7 @@ fn widest(op: &str, lower: Dtype, inputs: &[Option<&Tensor>]) -> Dtype {
     lower
 }
 
-/// A parameter's cast.
-struct Cast {
-    /// Keeps the parameter, whose address is the key, alive.
-    parameter: Tensor,
-    /// The parameter's version when it was cast.
-    version: u32,
-    cast: Tensor,
-}
-
-thread_local! {
-    static CASTS: RefCell<HashMap<usize, Cast>> = RefCell::default();
-}
-
-/// Called where the outermost region ends.
-pub(super) fn forget_casts() {
-    // The tensors are dropped outside the borrow.
-    drop(CASTS.take());
-}
-
-/// `t` as `target`. Casts of parameters to the half type are kept, as PyTorch's; unlike those, they are
-/// made again after an in-place change of the parameter, and where the kept one is without history
-/// but this one must have it.
+/// `t` as `target`. Casts of parameters to the half type are kept.
 fn cast(t: &Tensor, target: Dtype, lower: Dtype) -> Tensor {
     let keep = mode().cache_enabled
         && target == lower
@@ -152,17 +129,5 @@ fn cast(t: &Tensor, target: Dtype, lower: Dtype) -> Tensor {
     if !keep {
         return t.to_dtype(target);
     }
-    let known = CASTS.with_borrow(|casts| {
-        let kept = casts.get(&t.identity())?;
-        let history = kept.cast.requires_grad() || !is_grad_enabled();
-        let usable = kept.version == t.version() && kept.cast.dtype() == target && history;
-        usable.then(|| kept.cast.clone())
-    });
-    known.unwrap_or_else(|| {
-        let made = Cast { parameter: t.clone(), version: t.version(), cast: t.to_dtype(target) };
-        let cast = made.cast.clone();
-        let replaced = CASTS.with_borrow_mut(|casts| casts.insert(made.parameter.identity(), made));
-        drop(replaced);
-        cast
-    })
+    kept_cast(t, target)
 }

@@ -3,7 +3,8 @@
 use super::handle::{Description, Kind};
 use crate::code::{Code, Result};
 use crate::faults;
-use crate::memory::blocks::{self, Block};
+use crate::memory::block::Block;
+use crate::memory::blocks;
 use crate::memory::mapping::Mapping;
 use crate::settings::Fault;
 use parking_lot::Mutex;

@@ -4,6 +4,7 @@
 use super::abi::{self, barrier};
 use super::collective::{self, Offer};
 use super::report::{Failure, Waiting};
+use super::thread::{State, Thread};
 use super::trap::{self, Slot};
 use crate::code::{Code, Result};
 use crate::fiber::{Fiber, switch};
@@ -11,39 +12,6 @@ use crate::random::Random;
 use crate::settings;
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_char, c_void};
-
-/// What a thread does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum State {
-    /// It has not begun.
-    #[default]
-    New,
-    /// It runs, or could.
-    Running,
-    /// It waits at a barrier of the block.
-    Barrier,
-    /// It waits for lanes of its warp.
-    Warp,
-    /// It has ended.
-    Done,
-}
-
-/// A thread of the block.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Thread {
-    /// What it does.
-    pub state: State,
-    /// The fiber on which it stands.
-    fiber: usize,
-    /// The lanes for which it waits.
-    pub mask: u32,
-    /// The warp's operation, or the barrier's kind.
-    pub operation: u32,
-    /// The source's line where it waits.
-    pub line: u32,
-    offer: Offer,
-    result: u64,
-}
 
 /// The machine of an executor.
 #[derive(Debug)]

@@ -6,4 +6,5 @@ pub mod collective;
 pub mod launch;
 pub mod machine;
 pub mod report;
+pub mod thread;
 pub mod trap;

@@ -1,7 +1,7 @@
 //! How a kernel failed: the line on standard error and the code that its context gives from then on.
 
 use super::collective;
-use super::machine::{State, Thread};
+use super::thread::{State, Thread};
 use crate::code::Code;
 use crate::memory::blocks;
 

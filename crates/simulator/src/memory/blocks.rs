@@ -1,5 +1,6 @@
 //! Blocks of device memory: those that this process allocated and those that it opened from others.
 
+use super::block::Block;
 use super::mapping::Mapping;
 use super::margins;
 use crate::code::{Code, Result};
@@ -9,7 +10,7 @@ use crate::settings::{self, Fault, Guard};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What a new block is filled with under the adversary: a NaN as f32, f16 and bf16, a huge f64.
 pub const GARBAGE: [u8; 4] = 0x7ffb_7ffb_u32.to_le_bytes();
@@ -17,54 +18,9 @@ pub const GARBAGE: [u8; 4] = 0x7ffb_7ffb_u32.to_le_bytes();
 /// Addresses and sizes are multiples of this, as in CUDA.
 const ALIGNMENT: usize = 512;
 
-/// A block of device memory.
-#[derive(Debug)]
-pub struct Block {
-    /// The device that it belongs to, or through which it was opened.
-    pub device: usize,
-    /// Bytes that were asked for.
-    pub bytes: usize,
-    /// Whether another process allocated it.
-    pub imported: bool,
-    /// A number that no other block of this process has.
-    pub id: u64,
-    address: usize,
-    mapping: Mapping,
-}
-
 static BLOCKS: RwLock<BTreeMap<usize, Arc<Block>>> = RwLock::new(BTreeMap::new());
 static USED: [AtomicUsize; crate::context::MAX_DEVICES] =
     [const { AtomicUsize::new(0) }; crate::context::MAX_DEVICES];
-
-impl Block {
-    /// The block in a mapping, from `offset` on, which it shares with nobody.
-    pub fn new(
-        device: usize,
-        mapping: Mapping,
-        offset: usize,
-        bytes: usize,
-        imported: bool,
-    ) -> Block {
-        static ID: AtomicU64 = AtomicU64::new(1);
-        let id = ID.fetch_add(1, Ordering::Relaxed);
-        Block { device, bytes, imported, id, address: mapping.start() + offset, mapping }
-    }
-
-    /// Its first address.
-    pub fn address(&self) -> usize {
-        self.address
-    }
-
-    /// The address after the last one that was asked for.
-    pub fn end(&self) -> usize {
-        self.address + self.bytes
-    }
-
-    /// The mapping in which it lies.
-    pub fn mapping(&self) -> &Mapping {
-        &self.mapping
-    }
-}
 
 /// Where a block of so many bytes begins in a mapping.
 fn offset(mapping: usize, bytes: usize) -> usize {
@@ -109,14 +65,14 @@ pub fn allocate(device: usize, bytes: usize) -> Result<usize> {
 /// Writes the pattern over all of a new block.
 fn fill_with_garbage(block: &Block) {
     // SAFETY: the block's own bytes, which nobody has yet.
-    let bytes = unsafe { std::slice::from_raw_parts_mut(block.address as *mut u8, block.bytes) };
+    let bytes = unsafe { std::slice::from_raw_parts_mut(block.address() as *mut u8, block.bytes) };
     bytes.chunks_mut(4).for_each(|chunk| chunk.copy_from_slice(&GARBAGE[..chunk.len()]));
 }
 
 /// Enters a block in the table.
 pub fn insert(block: Block) -> Arc<Block> {
     let block = Arc::new(block);
-    BLOCKS.write().insert(block.address, block.clone());
+    BLOCKS.write().insert(block.address(), block.clone());
     block
 }
 
@@ -175,7 +131,7 @@ pub fn nearest(address: usize) -> Option<Arc<Block>> {
         .range(..=address)
         .next_back()
         .map(|(_, block)| (address - block.end().min(address), block));
-    let above = blocks.range(address..).next().map(|(_, block)| (block.address - address, block));
+    let above = blocks.range(address..).next().map(|(_, block)| (block.address() - address, block));
     let nearer = below.into_iter().chain(above).min_by_key(|(distance, _)| *distance);
     nearer.map(|(_, block)| block.clone())
 }

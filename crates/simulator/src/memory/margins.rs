@@ -1,7 +1,8 @@
 //! The bytes between a block and its forbidden pages, where `TORCHRS_SIMULATED_GUARD` is set: they hold a
 //! pattern, so that a write into them is seen when the kernel is done.
 
-use super::blocks::{self, Block};
+use super::block::Block;
+use super::blocks;
 use crate::settings::{self, Guard};
 use std::ops::Range;
 

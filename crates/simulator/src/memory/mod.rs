@@ -1,5 +1,6 @@
 //! Memory: what is allocated on each device, what host memory is pinned, and where a pointer points.
 
+pub mod block;
 pub mod blocks;
 pub mod host;
 pub mod mapping;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub enum Place {
     /// Within one block of device memory.
-    Device(Arc<blocks::Block>),
+    Device(Arc<block::Block>),
     /// Within host memory that a device can reach by itself.
     Pinned,
     /// Within other host memory, or nowhere.
@@ -39,7 +40,7 @@ pub fn place(address: usize, bytes: usize) -> Result<Place> {
 }
 
 /// The block of device memory in which a whole range lies.
-pub fn device_range(address: usize, bytes: usize) -> Result<Arc<blocks::Block>> {
+pub fn device_range(address: usize, bytes: usize) -> Result<Arc<block::Block>> {
     match place(address, bytes)? {
         Place::Device(block) => Ok(block),
         _ => Err(Code::INVALID_VALUE),

@@ -10,7 +10,7 @@ use crate::counters;
 use crate::event::Mark;
 use crate::faults;
 use crate::graph::capture;
-use crate::memory::blocks::Block;
+use crate::memory::block::Block;
 use crate::memory::device_range;
 use crate::random::Random;
 use crate::settings::{self, Fault};

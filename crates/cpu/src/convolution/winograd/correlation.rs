@@ -3,13 +3,14 @@
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use super::cut::Cut;
 use super::dense::{Dense, PRODUCTS};
 use super::filters::{Filters, Pack, TAPS};
 use super::lanes::{L, OUT};
 use super::phases::Phases;
 use super::residues::Residues;
 use super::scheme::{Counts, Scheme};
-use super::spread::{Collect, Cut};
+use super::spread::Collect;
 use super::tiles::{Lanes, is_short};
 use crate::arch::cache::LINE;
 use crate::arch::isa;

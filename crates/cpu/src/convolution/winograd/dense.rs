@@ -3,11 +3,12 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use super::cut::{Cut, MOST, WIDEST};
 use super::filters::{Pack, Unpack, pack_filters};
 use super::lanes::Sums;
 use super::points::{self, N};
 use super::scheme::{Scheme, Transposed};
-use super::spread::{Cut, Gradients, Inputs, MOST, Spread, WIDEST};
+use super::spread::{Gradients, Inputs, Spread};
 use super::tiles::Lanes;
 use crate::arch::vectorize::vectorize;
 

@@ -10,6 +10,7 @@
 //! f32 only.
 
 mod correlation;
+mod cut;
 mod dense;
 mod few_tiles;
 mod filters;

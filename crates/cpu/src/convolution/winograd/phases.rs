@@ -11,11 +11,12 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
+use super::cut::{Cut, MOST, WIDEST};
 use super::filters::{Pack, TAPS, Unpack};
 use super::lanes::{L, OUT, Shuffles, Sums, by_lanes};
 use super::points::at_points;
 use super::scheme::{Scheme, Transposed};
-use super::spread::{Cut, MOST, Side, Spread, WIDEST};
+use super::spread::{Side, Spread};
 use super::tiles::{LINE, Lanes, List, behind, in_run};
 use crate::arch::prefetch::prefetch_later;
 use crate::arch::vectorize::vectorize;

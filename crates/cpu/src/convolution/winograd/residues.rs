@@ -7,11 +7,12 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use super::cut::{Cut, MOST, WIDEST};
 use super::filters::Pack;
 use super::lanes::{OUT, Shuffles, Sums, by_lanes};
 use super::phases::{self, Phases, finite, infinite, outer};
 use super::scheme::Scheme;
-use super::spread::{Cut, MOST, Side, Spread, WIDEST};
+use super::spread::{Side, Spread};
 use super::tiles::Lanes;
 use crate::arch::vectorize::vectorize;
 

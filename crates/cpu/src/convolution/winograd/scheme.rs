@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
+use super::cut::{Cut, MOST, WIDEST};
 use super::filters::{Pack, Unpack};
 use super::lanes::{OUT, Sums};
-use super::spread::{Cut, MOST, WIDEST};
 use super::tiles::Lanes;
 
 /// What is done with a tile.

@@ -5,11 +5,11 @@
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
+use super::cut::{Cut, MOST, WIDEST};
 use super::lanes::{L, OUT, Shuffles, Sums};
 use super::points::{self, N, SHORT};
 use super::scheme::Scheme;
-use super::tiles::{LINE, Lanes, List, RUN, Run, behind, in_run};
-use crate::arch::prefetch::prefetch_later;
+use super::tiles::{LINE, Lanes, List, behind, in_run};
 use crate::arch::vectorize::Kernel;
 use crate::numbers::vector::{Plain, Vector, with_registers};
 
@@ -32,14 +32,6 @@ unsafe fn store_head<V: Vector<Number = f32>>(numbers: V, to: *mut f32, count: u
         }
     }
 }
-
-/// A row outside a plane, as long as any run's.
-static ZEROS: [f32; 2 * OUT * RUN + 1] = [0.0; 2 * OUT * RUN + 1];
-
-/// Most points of a dimension in any scheme.
-pub const MOST: usize = 9;
-/// Most outputs of a tile in a row.
-pub const WIDEST: usize = 2 * OUT;
 
 /// What of a plane a tile has: all six rows and columns that its outputs read, or its four outputs; a short tile has two
 /// less.
@@ -96,29 +88,6 @@ impl Side for Gradients {
         // SAFETY: `Vector`'s *Instructions*, which `apply_short` asks for.
         unsafe { points::short_gradients([d[0], d[1]]) }
     }
-}
-
-/// The tiles of one channel, and where they go: operand i of lane t to `out[i * stride + t]`, and up to [`L`] numbers
-/// after a batch's last lane are overwritten.
-///
-/// *Cut invariant*, kept by whoever makes one: for each operand of the scheme `out` is writable for all lanes and [`L`]
-/// numbers more, and nobody else uses these numbers while the tiles are spread.
-#[derive(Clone, Copy)]
-pub struct Cut<'a> {
-    /// The first image's plane, and all after it.
-    pub planes: &'a [f32],
-    /// Distance between images.
-    pub image: usize,
-    /// Height and width of a plane.
-    pub size: [usize; 2],
-    /// Row and column that the first tile begins with; outside are zeros.
-    pub origin: [isize; 2],
-    pub lanes: &'a Lanes,
-    /// `stride` numbers for each operand, of which other channels are in between; see the *Cut invariant*.
-    pub out: *mut f32,
-    pub stride: usize,
-    /// Distance to the next channel's lanes.
-    pub next: usize,
 }
 
 /// Spreads tiles: of P points in a dimension, product (i, j)'s operand is the `P i + j`th.
@@ -257,40 +226,6 @@ unsafe fn column<V: Shuffles>(
             column[i] = V::load_inside(rows[i].wrapping_add(x), mask);
         }
         column
-    }
-}
-
-impl Cut<'_> {
-    /// Where the first `count` rows of a run begin, whose tiles are `apart`, and which of the numbers from there on are
-    /// inside the plane; no others are to be read. The next channel's rows are brought near.
-    #[inline(always)]
-    pub fn rows<const MOST: usize>(
-        &self,
-        run: &Run,
-        apart: usize,
-        (count, width): (usize, usize),
-    ) -> ([*const f32; MOST], [usize; 2]) {
-        assert!(count <= MOST && width <= ZEROS.len());
-        let (h, w) = (self.size[0] as isize, self.size[1] as isize);
-        let x = (apart * run.column) as isize + self.origin[1];
-        let first = x.clamp(0, w) as usize;
-        let mut rows = [ZEROS.as_ptr(); MOST];
-        for i in 0..count {
-            let y = (apart * run.row + i) as isize + self.origin[0];
-            if y < 0 || y >= h {
-                continue;
-            }
-            let row = run.image * self.image + (y * w) as usize;
-            let row = self.planes[row..row + w as usize].as_ptr();
-            rows[i] = row.wrapping_offset(x);
-            // A run's rows are too short to be foreseen.
-            let next = row.wrapping_add((h * w) as usize + first);
-            for k in (0..width).step_by(2 * L) {
-                prefetch_later(next.wrapping_add(k));
-            }
-        }
-        let inside = [-x, w - x].map(|end| end.clamp(0, width as isize) as usize);
-        (rows, inside)
     }
 }
 

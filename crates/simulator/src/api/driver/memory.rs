@@ -130,7 +130,12 @@ pub extern "C" fn cuPointerGetAttribute(
 }
 
 /// A property of a pointer to device memory.
-fn of_block(place: *mut c_void, attribute: u32, pointer: u64, block: &blocks::Block) -> Result {
+fn of_block(
+    place: *mut c_void,
+    attribute: u32,
+    pointer: u64,
+    block: &crate::memory::block::Block,
+) -> Result {
     match attribute {
         1 => put(place.cast(), context::handle(block.device)),
         // The type of memory is 2 for device memory.
