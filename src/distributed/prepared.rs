@@ -135,8 +135,17 @@ impl Prepared {
         self.output.iter().for_each(Output::finish);
     }
 
+    /// What the communication thread does after the collective. Until then its tensors count as in use.
+    pub(super) fn completion(self) -> impl FnOnce() + Send + 'static {
+        let in_flight = self.in_flight();
+        move || {
+            drop(in_flight);
+            self.finish_in_background();
+        }
+    }
+
     /// What a collective in the background uses from now on until it is dropped.
-    pub(super) fn in_flight(&self) -> InFlight {
+    fn in_flight(&self) -> InFlight {
         let name = match (self.collective.signature.kind, &self.input) {
             (Kind::Send, Some(_)) => "isend",
             (Kind::Send, None) => "irecv",
@@ -154,7 +163,7 @@ impl Prepared {
 
     /// [`finish`](Self::finish) on the communication thread, with the stream of collectives as the
     /// current one: it uses memory of the caller's stream.
-    pub(super) fn finish_in_background(&self) {
+    fn finish_in_background(&self) {
         if let Some(stream) = self.collective.gpu.and_then(|gpu| Stream::current(gpu).ok()) {
             let output = self.output.iter().flat_map(|output| [&output.written, &output.target]);
             self.input.iter().chain(output).for_each(|t| t.storage().record_stream(stream));

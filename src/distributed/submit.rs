@@ -86,11 +86,7 @@ impl ProcessGroup {
         let Message { direction, prepared } = message;
         let (own, collective) = (direction.clone(), prepared.collective.clone());
         let backend = move |deadline: &_| own.backend(deadline);
-        let in_flight = prepared.in_flight();
-        let then = move || {
-            drop(in_flight);
-            prepared.finish_in_background();
-        };
+        let then = prepared.completion();
         self.start_in(&direction.queue, None, name, collective, backend, then)
     }
 

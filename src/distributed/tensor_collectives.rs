@@ -489,11 +489,7 @@ impl ProcessGroup {
 
     /// Starts it on the communication thread, in a profile by `name`.
     fn start_prepared(&self, name: &'static str, prepared: Prepared) -> Result<Work> {
-        let in_flight = prepared.in_flight();
-        self.start(name, prepared.collective.clone(), move || {
-            drop(in_flight);
-            prepared.finish_in_background();
-        })
+        self.start(name, prepared.collective.clone(), prepared.completion())
     }
 
     /// Whether this rank is the root; an error when there is no such root.
