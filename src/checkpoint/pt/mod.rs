@@ -9,7 +9,6 @@ mod globals;
 mod legacy;
 mod memory;
 mod numpy;
-mod object;
 mod optimizer;
 mod pickle;
 mod raw;
@@ -25,9 +24,8 @@ use std::path::Path;
 
 use crate::error::{Context, Result};
 
-pub use object::PtObject;
 pub use raw::PtRaw;
-pub use value::PtValue;
+pub use value::{PtObject, PtValue};
 
 /// Deepest nesting of lists and dicts.
 const MAX_DEPTH: usize = 100;

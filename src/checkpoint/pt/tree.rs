@@ -3,9 +3,8 @@
 use super::MAX_DEPTH;
 use super::globals::Global;
 use super::memory::Memory;
-use super::object::PtObject;
 use super::unpickle::{Id, Machine, Node, Step};
-use super::value::PtValue;
+use super::value::{PtObject, PtValue};
 use crate::checkpoint::raw::reserve;
 
 /// What may still be made.

@@ -3,8 +3,8 @@
 //! the next chunk goes to its other slot, which all have read once they made this step.
 
 use super::board::{Call, Lane, SLOT};
-use super::communicator::{Seat, Stop};
 use super::element::{DataType, Reduction, reduce};
+use super::seat::{Seat, Stop};
 
 /// What a collective does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

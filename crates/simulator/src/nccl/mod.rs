@@ -15,4 +15,6 @@ pub mod id;
 pub mod mailbox;
 mod minifloat;
 pub mod outcome;
+pub mod seat;
 pub mod split;
+pub mod transfer;
