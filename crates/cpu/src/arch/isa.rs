@@ -69,7 +69,11 @@ fn detect() -> Isa {
     isa
 }
 
-fn parse(name: &str) -> Result<Isa, Error> {
+/// The level of a name that `TORCHRS_ISA` takes.
+///
+/// # Errors
+/// [`Error::Config`] for any other name.
+pub fn parse(name: &str) -> Result<Isa, Error> {
     Isa::ALL.into_iter().find(|isa| isa.name() == name).ok_or_else(|| {
         Error::config(
             "TORCHRS_ISA",

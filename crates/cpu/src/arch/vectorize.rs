@@ -32,9 +32,13 @@ pub fn vectorize<K: Kernel>(kernel: K) -> K::Output {
     }
 }
 
+/// Runs the kernel with AVX2.
+///
+/// # Safety
+/// The processor has [`Isa::Avx2`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn avx2<K: Kernel>(kernel: K) -> K::Output {
+pub fn avx2<K: Kernel>(kernel: K) -> K::Output {
     kernel.run::<true>()
 }
 

@@ -7,6 +7,6 @@ pub mod dense;
 pub mod format;
 pub mod kernel;
 pub mod numbered;
-mod reversed;
+pub mod reversed;
 pub mod streaming;
 pub mod tile;

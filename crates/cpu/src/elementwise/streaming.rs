@@ -26,10 +26,13 @@ pub unsafe fn copy_streaming(to: *mut u8, from: *const u8, len: usize) {
 }
 
 /// [`copy_streaming`] of bytes that it may be done for.
-struct Copying {
-    to: *mut u8,
-    from: *const u8,
-    len: usize,
+pub struct Copying {
+    /// Where the bytes go.
+    pub to: *mut u8,
+    /// Where they are.
+    pub from: *const u8,
+    /// How many.
+    pub len: usize,
 }
 
 impl Kernel for Copying {
@@ -111,7 +114,7 @@ pub fn finish() {
 }
 
 /// Bytes of a part that is worth a thread of its own.
-const PART: usize = 256 << 10;
+pub const PART: usize = 256 << 10;
 
 /// Sets `len` bytes to 0, large ones on all threads. If these, or all that is written `together` with them, are more
 /// than the caches hold, it is past them: a third of the time that ordinary stores take, but what is soon read again

@@ -46,7 +46,7 @@ ordered! {
 /// a NaN.
 #[inline(always)]
 #[allow(clippy::eq_op, reason = "x != x is how a generic float says that it is NaN")]
-fn beats<T: Ordered, const LARGEST: bool>(a: T, b: T) -> bool {
+pub fn beats<T: Ordered, const LARGEST: bool>(a: T, b: T) -> bool {
     let further = if LARGEST { a > b } else { a < b };
     further | (a != a) & (b == b)
 }

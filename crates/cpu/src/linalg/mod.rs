@@ -19,7 +19,7 @@ pub use cholesky::cholesky;
 pub use eigh::eigh;
 pub use lu::lu;
 pub use qr::qr;
-pub use svd::{Vectors, svd};
+pub use svd::{Svd, Vectors, svd};
 pub use triangular::solve_triangular;
 
 use crate::numbers::float::simd_fn;
@@ -70,7 +70,8 @@ pub fn transpose(a: &[f64], m: usize, n: usize) -> Vec<f64> {
     (0..n).flat_map(|j| (0..m).map(move |i| a[i * n + j])).collect()
 }
 
-fn identity(n: usize) -> Vec<f64> {
+/// Ones on the diagonal of zeros.
+pub fn identity(n: usize) -> Vec<f64> {
     let mut eye = vec![0.0; n * n];
     eye.iter_mut().step_by(n + 1).for_each(|x| *x = 1.0);
     eye

@@ -4,7 +4,7 @@
 
 pub mod float;
 #[cfg(target_arch = "x86_64")]
-pub(crate) mod halves;
+pub mod halves;
 pub mod lane;
 pub mod math;
 pub mod philox;

@@ -7,9 +7,9 @@ mod bf16;
 mod correlation;
 mod filters;
 mod place;
-mod steps;
+pub mod steps;
 mod way;
-mod zones;
+pub mod zones;
 
 pub use bf16::{HalfCorrelation, HalfFilters};
 pub use correlation::{Correlation, Work, run_together};

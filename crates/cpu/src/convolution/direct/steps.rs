@@ -10,12 +10,13 @@ use crate::small_pieces::least;
 /// The taps through which some points see the source: from the first depth tap of a volume (else there is one) to
 /// before the second, and of the filter's rows. Small, since each panel has one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub struct Seen {
     depths: [u16; 2],
     lines: [u16; 2],
 }
 
 impl Seen {
+    /// Through these depth taps and rows.
     pub fn new(depths: &Range<usize>, lines: &Range<usize>) -> Seen {
         let ends = |range: &Range<usize>| {
             let small = |n: usize| u16::try_from(n).expect("a filter of at most 65535 rows");
@@ -42,7 +43,7 @@ impl Seen {
 /// The steps of a sum: for each block of source channels, each depth tap and row of the filter (a "line" of
 /// taps), each of the block's channels, the taps of the line. Where there is little to leave out all is one line.
 #[derive(Clone, Debug)]
-pub(super) struct Steps {
+pub struct Steps {
     channels: usize,
     /// Channels of a block, all but the last.
     block: usize,
@@ -56,7 +57,8 @@ pub(super) struct Steps {
 }
 
 /// Steps that are taken together.
-pub(super) struct Piece {
+pub struct Piece {
+    /// Which they are.
     pub steps: Range<usize>,
     /// The first step of its block, and how many a line of that has.
     start: usize,

@@ -16,14 +16,16 @@ mod few_tiles;
 mod filters;
 mod gradient;
 mod lanes;
-mod phases;
+pub mod phases;
 mod points;
 mod residues;
 mod scheme;
 mod spread;
 #[cfg(test)]
 mod tests;
-mod tiles;
+pub mod tiles;
 
 pub use correlation::{Stride, Winograd};
-pub use filters::Filters;
+pub use filters::{Filters, TAPS};
+pub use lanes::OUT;
+pub use scheme::Scheme;

@@ -34,12 +34,12 @@ pub const N: usize = 5;
 /// Points but infinity.
 const FINITE: usize = N - 1;
 /// Operands of a tile and channel.
-const OPERANDS: usize = (N + FINITE) * (N + FINITE);
+pub const OPERANDS: usize = (N + FINITE) * (N + FINITE);
 /// Rows and columns of the source that a tile reads.
 const SIDE: usize = 2 * OUT + 1;
 
 /// Phases of a dimension at a point.
-const fn phases(point: usize) -> usize {
+pub const fn phases(point: usize) -> usize {
     if point < FINITE { 2 } else { 1 }
 }
 
@@ -49,7 +49,7 @@ const fn first(i: usize, j: usize) -> usize {
 }
 
 /// The operand of a phase of rows and one of columns.
-const fn operand((i, rows): (usize, usize), (j, columns): (usize, usize)) -> usize {
+pub const fn operand((i, rows): (usize, usize), (j, columns): (usize, usize)) -> usize {
     first(i, j) + rows * phases(j) + columns
 }
 

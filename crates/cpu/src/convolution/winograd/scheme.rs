@@ -17,7 +17,8 @@ pub trait Scheme {
     const FILTERS: usize = Self::OPERANDS;
     /// Height and width of a tile's outputs.
     const SPAN: usize = OUT;
-    /// Whether there are short tiles, of two outputs in height or width, see [`points::SHORT`].
+    /// Whether there are short tiles, of two outputs in height or width, see
+    /// [`points::SHORT`](super::points::SHORT).
     const SHORTENS: bool;
 
     /// What a product is the sum of.

@@ -13,9 +13,13 @@ pub const LINE: usize = OUT * (RUN + 2 * L);
 /// Tiles side by side: `len` ones from column `column` of row `row` of a plane's tiles on.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
+    /// The image of the plane.
     pub image: usize,
+    /// The row of tiles.
     pub row: usize,
+    /// The first tile's column.
     pub column: usize,
+    /// How many tiles.
     pub len: usize,
     /// Where its transformed columns begin in a batch's buffered row.
     pub start: usize,
@@ -24,6 +28,7 @@ pub struct Run {
 /// Runs whose tiles are brought into lanes together.
 #[derive(Debug)]
 pub struct Batch {
+    /// The runs, each behind the one before.
     pub runs: Vec<Run>,
     /// Whether their tiles are short in height.
     pub is_short: bool,
@@ -36,17 +41,19 @@ pub struct Batch {
 pub struct List {
     /// The first one's lane.
     pub lane: usize,
+    /// How many they are.
     pub len: usize,
     /// Whether what lies in the lanes behind may have been written before.
     is_last: bool,
     /// Where each begins in a buffered row; the last one's place for the lanes past the end.
-    places: [usize; RUN + L],
+    pub places: [usize; RUN + L],
 }
 
 /// The lanes of a block's tiles. Those that are short in width are first, those that are short in height last: so all
 /// that take part in a product follow one another.
 #[derive(Debug)]
 pub struct Lanes {
+    /// All runs.
     pub batches: Vec<Batch>,
     /// The tiles that are whole in width, and those that are whole in height.
     whole: [Range<usize>; 2],

@@ -70,7 +70,7 @@ fn erfc_inverse(c: f64) -> f64 {
 }
 
 /// The error function below 1, where its series needs few terms.
-fn erf_series(x: f64) -> f64 {
+pub fn erf_series(x: f64) -> f64 {
     let z = 2.0 * x * x;
     let (mut term, mut sum, mut k) = (x, x, 1.0);
     while term > sum * 1e-17 {

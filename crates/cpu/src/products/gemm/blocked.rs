@@ -243,7 +243,7 @@ fn is_read_well<T>(b: Matrix<*const T>, m: usize) -> bool {
 }
 
 /// How many of k rows that lie `apart` have their lines in the same set of the first-level cache.
-fn sharing<T>(k: usize, apart: isize) -> usize {
+pub fn sharing<T>(k: usize, apart: isize) -> usize {
     let bytes = apart as usize * size_of::<T>();
     // The largest power of two that divides the distance: the rows come back to a set after a page.
     let step = (1 << bytes.trailing_zeros().min(PAGE.trailing_zeros())).max(LINE);

@@ -12,6 +12,7 @@ mod share;
 mod tests;
 
 pub use bf16::HalfGemm;
+pub use blocked::sharing;
 pub use operands::{Gemm, Matrix};
 
 /// The product by its definition, which the fast one is tested against: A is `m x k`, B is `k x n`,
