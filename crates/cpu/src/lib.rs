@@ -1,7 +1,8 @@
 //! CPU machinery, no op: threads, instruction sets, tiles, vector math, gemm and convolution
 //! drivers.
 //!
-//! An inside of torchrs, which alone uses it: no promise is made of what is here.
+//! An inside of torchrs, which alone uses it: no promise is made of what is here. Some is public for
+//! `crates/cpu/tests/unit` alone.
 //!
 //! Knows nothing of tensors: only raw strided buffers, and what a loop is.
 

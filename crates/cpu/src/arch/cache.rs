@@ -85,14 +85,3 @@ fn said(level: u8) -> Option<usize> {
         None
     }
 }
-
-#[cfg(test)]
-mod tests {
-    /// Whatever the processor, the first level is smaller than the second, and no level is absurd.
-    #[test]
-    fn levels_grow() {
-        assert!((4 << 10..1 << 20).contains(&super::first()), "{}", super::first());
-        assert!(super::first() < super::second() && super::second() < 1 << 30);
-        assert_eq!(super::first(), super::first());
-    }
-}

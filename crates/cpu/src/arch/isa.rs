@@ -147,22 +147,3 @@ fn is_amd() -> bool {
     // The name's three words.
     [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).concat() == b"AuthenticAMD"
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_read_back_and_others_refused() {
-        for isa in Isa::ALL {
-            assert_eq!(parse(isa.name()).unwrap(), isa);
-        }
-        let message = parse("sse9").unwrap_err().to_string();
-        assert!(message.contains("sse9") && message.contains("avx2"), "{message}");
-    }
-
-    #[test]
-    fn the_current_level_is_there() {
-        assert!(current() <= available());
-    }
-}

@@ -11,8 +11,6 @@ mod eigh;
 mod lu;
 mod qr;
 mod svd;
-#[cfg(test)]
-mod tests;
 mod triangular;
 
 pub use cholesky::cholesky;

@@ -14,8 +14,6 @@ mod rolling_filters;
 mod rolling_spread;
 mod spread;
 mod square;
-#[cfg(test)]
-mod tests;
 
 pub use convolution::{correlate_plane_filters, correlate_planes, spread_planes};
 pub use job::Planes;

@@ -21,8 +21,6 @@ mod points;
 mod residues;
 mod scheme;
 mod spread;
-#[cfg(test)]
-mod tests;
 pub mod tiles;
 
 pub use correlation::{Stride, Winograd};

@@ -9,8 +9,6 @@
 mod driver;
 mod kernel;
 mod operation;
-#[cfg(test)]
-mod tests;
 
 pub use driver::fold;
 pub use kernel::{Order, Tree, gather, in_pairs, leaf};

@@ -16,6 +16,3 @@ pub mod single;
 pub mod special;
 #[doc(hidden)]
 pub mod ulps;
-
-#[cfg(test)]
-mod tests;

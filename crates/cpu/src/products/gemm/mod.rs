@@ -1,15 +1,11 @@
 //! Matrix products over strided f32 and f64 buffers. A transpose is only another pair of strides.
 
 mod bf16;
-#[cfg(test)]
-mod bf16_tests;
 mod blocked;
 mod gemv;
 mod operands;
 mod product;
 mod share;
-#[cfg(test)]
-mod tests;
 
 pub use bf16::HalfGemm;
 pub use blocked::sharing;

@@ -1,11 +1,13 @@
 //! Tests of matrix products against the definition.
 
-use super::*;
-use crate::arch::isa;
-use crate::products::micro;
-use crate::products::pack;
-use crate::products::tiled::Tiled;
-use crate::threads::{get_num_threads, set_num_threads};
+mod bf16;
+mod blocked;
+
+use torchrs_cpu::arch::isa;
+use torchrs_cpu::products::gemm::{Gemm, Matrix, reference};
+use torchrs_cpu::products::tiled::Tiled;
+use torchrs_cpu::products::{micro, pack};
+use torchrs_cpu::threads::{get_num_threads, set_num_threads};
 
 fn numbers<T: Tiled>(n: usize, seed: usize) -> Vec<T> {
     (0..n).map(|i| T::of(((i * 37 + seed * 11) % 23) as f64 / 8.0 - 1.3)).collect()

@@ -1,8 +1,10 @@
-//! The kernels against the definitions, in f64.
+//! Depthwise convolutions against the definitions, in f64.
 
-use super::*;
-use crate::convolution::direct::Target;
-use crate::convolution::field::Window;
+use torchrs_cpu::convolution::depthwise::{
+    Planes, correlate_plane_filters, correlate_planes, spread_planes,
+};
+use torchrs_cpu::convolution::direct::Target;
+use torchrs_cpu::convolution::field::Window;
 
 /// A depthwise convolution of square stride, padding and dilation.
 #[derive(Clone, Copy, Debug)]

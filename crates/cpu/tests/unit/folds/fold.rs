@@ -1,7 +1,8 @@
-//! Tests of folds: accuracy, and independence of the number of threads and of neighbours.
+//! Folds: accuracy, and independence of the number of threads and of neighbours.
 
-use super::*;
 use proptest::prelude::*;
+use torchrs_cpu::folds::fold::{Fold, Order, fold, leaf};
+use torchrs_cpu::threads::{get_num_threads, set_num_threads};
 use torchrs_loops::fold::Plan;
 
 struct Sum;
@@ -100,10 +101,10 @@ fn long_sums_are_accurate_and_do_not_depend_on_the_number_of_threads() {
         let plan = Plan::new(&shape, &[shape[1] as isize, 1], &|_| true);
         let one = sums(&plan, &data)[0];
         assert!((one as f64 / exact - 1.0).abs() < 2e-7, "{one} for {exact}");
-        let before = crate::threads::get_num_threads();
-        crate::threads::set_num_threads(3);
+        let before = get_num_threads();
+        set_num_threads(3);
         assert_eq!(sums(&plan, &data)[0].to_bits(), one.to_bits());
-        crate::threads::set_num_threads(before);
+        set_num_threads(before);
     }
 }
 
@@ -122,10 +123,10 @@ fn sums_of_channels_are_accurate_and_do_not_depend_on_the_number_of_threads() {
         let exact: f64 = (0..images).flat_map(image).map(|&v| v as f64).sum();
         assert!((*got as f64 / exact - 1.0).abs() < 2e-7, "channel {c}: {got} for {exact}");
     }
-    let before = crate::threads::get_num_threads();
-    crate::threads::set_num_threads(3);
+    let before = get_num_threads();
+    set_num_threads(3);
     assert_eq!(sums(&plan, &data), got);
-    crate::threads::set_num_threads(before);
+    set_num_threads(before);
 }
 
 /// Long rows are folded four at a time and the rest one by one, whichever those are.

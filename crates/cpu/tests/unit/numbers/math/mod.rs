@@ -1,8 +1,10 @@
 //! Accuracy in ulp, of both forms of every f64 function and of f32 powers, against the system's f64
 //! library. The f32 functions of one argument: `ops/pointwise/accuracy.rs`.
 
-use super::ulps::ulps32;
-use super::{double, single};
+mod special;
+
+use torchrs_cpu::numbers::math::ulps::ulps32;
+use torchrs_cpu::numbers::math::{double, single};
 
 // The system's C library has it; Rust's standard library does not expose it.
 unsafe extern "C" {

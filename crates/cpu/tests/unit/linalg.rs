@@ -1,8 +1,9 @@
 //! Every factorisation multiplied out again, over sizes, shapes and matrices that are hard: graded,
 //! singular, with equal values, very small and very large.
 
-use super::svd::Svd;
-use super::*;
+use torchrs_cpu::linalg::{
+    Svd, Vectors, cholesky, eigh, identity, lu, qr, solve_triangular, svd, transpose,
+};
 
 /// Reproducible numbers in (-1, 1).
 struct Numbers(u64);

@@ -1,8 +1,10 @@
 //! Minimal filtering against the definition in f64.
 
-use super::filters::TAPS;
-use super::*;
-use crate::convolution::direct::{Sizes, Target};
+mod phases;
+mod tiles;
+
+use torchrs_cpu::convolution::direct::{Sizes, Target};
+use torchrs_cpu::convolution::winograd::{Filters, Stride, TAPS, Winograd};
 
 fn numbers(n: usize, seed: usize) -> Vec<f32> {
     (0..n).map(|i| ((i * 7919 + seed * 131) % 1009) as f32 / 504.5 - 1.0).collect()

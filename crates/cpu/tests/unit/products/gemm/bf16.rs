@@ -1,10 +1,9 @@
 //! Tests of products of bf16 against the definition.
 
 use half::bf16;
-
-use super::{HalfGemm, Matrix, reference};
-use crate::products::pairs::Finish;
-use crate::threads::{get_num_threads, set_num_threads};
+use torchrs_cpu::products::gemm::{HalfGemm, Matrix, reference};
+use torchrs_cpu::products::pairs::Finish;
+use torchrs_cpu::threads::{get_num_threads, set_num_threads};
 
 fn numbers(n: usize, seed: usize) -> Vec<bf16> {
     (0..n).map(|i| bf16::from_f64(((i * 37 + seed * 11) % 230) as f64 / 80.0 - 1.3)).collect()

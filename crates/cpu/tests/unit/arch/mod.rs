@@ -1,0 +1,5 @@
+//! What the processor is.
+
+mod cache;
+mod isa;
+mod vectorize;

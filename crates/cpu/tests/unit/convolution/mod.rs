@@ -1,0 +1,5 @@
+//! Convolutions of raw buffers.
+
+mod depthwise;
+mod direct;
+mod winograd;

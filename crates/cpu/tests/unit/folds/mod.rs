@@ -1,0 +1,6 @@
+//! Many values become one.
+
+mod extreme;
+mod fold;
+mod moments;
+mod row;

@@ -1,0 +1,5 @@
+//! Matrix products.
+
+mod gemm;
+mod micro;
+mod pack;

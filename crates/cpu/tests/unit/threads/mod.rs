@@ -1,0 +1,3 @@
+//! Loops on several threads.
+
+mod parallel;
