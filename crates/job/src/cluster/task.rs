@@ -1,91 +1,16 @@
-//! Who else may have started this process as one of several: srun, an MPI's mpirun. Their variables are
-//! not read for training yet; a task of theirs without `RANK` is told so instead of training alone.
+//! A process that was started as one of several tasks, by srun or an MPI's mpirun: its place among them. The
+//! library does not read it for training yet; a task without `RANK` is told so instead of training alone.
 
 use std::ffi::OsString;
+use std::fmt;
 
-/// The variables by which a starter of tasks tells each its place.
-struct Starter {
-    name: &'static str,
-    rank: &'static str,
-    /// Where the number of tasks may stand. The first that is set counts.
-    size: &'static [&'static str],
-    local_rank: &'static [&'static str],
-    /// Tasks on this host.
-    local_size: &'static [&'static str],
-    /// Hosts of all tasks.
-    hosts: &'static [&'static str],
-}
+use super::starter::Starter;
+use super::surroundings::{Detected, Surroundings};
+use super::{flux, jsrun, open_mpi, pmi, pmix, slurm};
 
-const STARTERS: [Starter; 8] = [
-    Starter {
-        name: "srun",
-        rank: "SLURM_PROCID",
-        size: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"],
-        local_rank: &["SLURM_LOCALID"],
-        local_size: &[],
-        hosts: &["SLURM_STEP_NUM_NODES", "SLURM_NNODES"],
-    },
-    Starter {
-        name: "Open MPI's mpirun",
-        rank: "OMPI_COMM_WORLD_RANK",
-        size: &["OMPI_COMM_WORLD_SIZE"],
-        local_rank: &["OMPI_COMM_WORLD_LOCAL_RANK"],
-        local_size: &["OMPI_COMM_WORLD_LOCAL_SIZE"],
-        hosts: &[],
-    },
-    Starter {
-        name: "MVAPICH's mpirun",
-        rank: "MV2_COMM_WORLD_RANK",
-        size: &["MV2_COMM_WORLD_SIZE"],
-        local_rank: &["MV2_COMM_WORLD_LOCAL_RANK"],
-        local_size: &["MV2_COMM_WORLD_LOCAL_SIZE"],
-        hosts: &[],
-    },
-    Starter {
-        name: "MPI's mpiexec",
-        rank: "PMI_RANK",
-        size: &["PMI_SIZE"],
-        local_rank: &["MPI_LOCALRANKID", "PMI_LOCAL_RANK"],
-        local_size: &["MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"],
-        hosts: &[],
-    },
-    Starter {
-        name: "PALS' mpiexec",
-        rank: "PALS_RANKID",
-        size: &["PALS_SIZE", "PMI_SIZE"],
-        local_rank: &["PALS_LOCAL_RANKID"],
-        local_size: &["PALS_LOCAL_SIZE"],
-        hosts: &[],
-    },
-    Starter {
-        name: "jsrun",
-        rank: "JSM_NAMESPACE_RANK",
-        size: &["JSM_NAMESPACE_SIZE"],
-        local_rank: &["JSM_NAMESPACE_LOCAL_RANK"],
-        local_size: &["JSM_NAMESPACE_LOCAL_SIZE"],
-        hosts: &[],
-    },
-    Starter {
-        name: "flux run",
-        rank: "FLUX_TASK_RANK",
-        size: &["FLUX_JOB_SIZE"],
-        local_rank: &["FLUX_TASK_LOCAL_ID"],
-        local_size: &[],
-        hosts: &["FLUX_JOB_NNODES"],
-    },
-    Starter {
-        name: "a PMIx launcher",
-        rank: "PMIX_RANK",
-        size: &[],
-        local_rank: &[],
-        local_size: &[],
-        hosts: &[],
-    },
-];
-
-/// Slurm numbers the steps that are no tasks of srun from here on: the batch script, the interactive shell
-/// of an allocation, its external container.
-const FIRST_SPECIAL_STEP: u64 = 0xffff_fff0;
+/// Those whose variables say all there is; Slurm's say more. Those that set others' variables too stand before them.
+const STARTERS: [Starter; 7] =
+    [open_mpi::OPEN_MPI, pmi::MVAPICH, pmi::PALS, jsrun::JSRUN, flux::FLUX, pmi::HYDRA, pmix::PMIX];
 
 /// This process's place among the tasks that srun or an MPI's mpirun has started.
 ///
@@ -103,13 +28,31 @@ pub struct ClusterTask {
     pub starter: &'static str,
     /// Its number among the tasks.
     pub rank: usize,
-    /// How many tasks there are, above 1, where that is told.
+    /// How many tasks there are, above 1, where that is told. Nothing bounds it: a starter's number may be a slip.
     pub size: Option<usize>,
     /// Whether all tasks are on one host, where that is told.
     pub on_one_host: Option<bool>,
-    rank_variable: &'static str,
-    size_variable: Option<&'static str>,
-    local_rank_variable: Option<&'static str>,
+    /// Its number among the tasks of its host, where that is told.
+    pub local_rank: Option<usize>,
+    /// How many tasks its host has, where that is told. Hosts may differ.
+    pub local_size: Option<usize>,
+    /// Its host's number among the hosts, where that is told.
+    pub node_rank: Option<usize>,
+    /// How many hosts there are, where that is told.
+    pub nodes: Option<usize>,
+    /// The first host, at which the tasks can meet, where that is told: the one whose `node_rank` is 0. Task 0 is on it
+    /// unless tasks were laid out by hand. MPI and PMI tell none; they have ways of their own to ask.
+    pub leader: Option<String>,
+    /// What tells this job from others, the same for all its tasks.
+    pub job_id: Option<String>,
+    /// The number of GPUs that this task alone can see, where each task was given its own: their numbers begin at 0 in
+    /// every task, so that a local rank is no GPU's number.
+    pub own_gpus: Option<usize>,
+    pub(super) rank_variable: &'static str,
+    pub(super) size_variable: Option<&'static str>,
+    pub(super) local_rank_variable: Option<&'static str>,
+    /// All variables that were used, as `NAME=value`.
+    pub(super) told_by: Vec<String>,
 }
 
 impl ClusterTask {
@@ -135,10 +78,61 @@ impl ClusterTask {
     /// assert_eq!(ClusterTask::from_lookup(|_| None), None);
     /// ```
     pub fn from_lookup(lookup: impl Fn(&str) -> Option<OsString>) -> Option<Self> {
-        let number = |name: &str| lookup(name)?.to_str()?.trim().parse::<u64>().ok();
-        let tasks = STARTERS.iter().filter_map(|starter| task_of(starter, number));
+        Self::detect(&Surroundings::new(&lookup, &Vec::new)).found
+    }
+
+    /// [`from_lookup`](Self::from_lookup) that also compares the hosts of the variables with this host's names,
+    /// and says what it does not believe. `RANK` and `WORLD_SIZE`, where a caller finds them, win over what it
+    /// finds.
+    ///
+    /// ```
+    /// use torchrs_job::cluster::{ClusterTask, Surroundings};
+    /// let batch_script = [("SLURM_JOB_ID", "2"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4")];
+    /// let value = |name: &str| batch_script.iter().find(|(n, _)| *n == name).map(|(_, v)| v.into());
+    /// let detected = ClusterTask::detect(&Surroundings::new(&value, &Vec::new));
+    /// assert_eq!(detected.found, None);
+    /// assert!(detected.doubts[0].starts_with("SLURM_PROCID=0 is set, but SLURM_STEP_ID is not"));
+    /// ```
+    pub fn detect(around: &Surroundings<'_>) -> Detected<Self> {
+        let mut doubts = Vec::new();
+        let mut tasks: Vec<ClusterTask> = slurm::task(around, &mut doubts).into_iter().collect();
+        tasks.extend(STARTERS.iter().filter_map(|starter| starter.task(around, &mut doubts)));
         // The first of those with the same number.
-        tasks.reduce(|best, task| if task.size > best.size { task } else { best })
+        let best = |best: Self, task: Self| if task.size > best.size { task } else { best };
+        Detected { found: tasks.into_iter().reduce(best), doubts }
+    }
+
+    /// Adds what follows from the numbers that are told.
+    pub(super) fn conclude(&mut self) {
+        let are_all_here = self.local_size.zip(self.size).map(|(local, all)| local == all);
+        self.on_one_host = self.nodes.map(|nodes| nodes == 1).or(are_all_here);
+        if self.on_one_host == Some(true) {
+            (self.nodes, self.node_rank) = (Some(1), Some(0));
+            self.local_rank.get_or_insert(self.rank);
+            self.local_size = self.local_size.or(self.size);
+        } else if self.has_one_task_per_host() {
+            self.node_rank.get_or_insert(self.rank);
+            self.local_rank.get_or_insert(0);
+            self.local_size.get_or_insert(1);
+        }
+    }
+
+    /// Whether there are as many hosts as tasks, and more than one.
+    pub(super) fn has_one_task_per_host(&self) -> bool {
+        let as_many = self.nodes.is_some_and(|nodes| nodes > 1) && self.nodes == self.size;
+        as_many && self.local_rank.is_none_or(|local| local == 0)
+    }
+
+    /// A port of `leader` where the tasks can meet: [`meeting_port`](super::meeting_port) of the job's id.
+    ///
+    /// ```
+    /// use torchrs::distributed::ClusterTask;
+    /// let variables = [("FLUX_TASK_RANK", "1"), ("FLUX_JOB_SIZE", "4"), ("FLUX_JOB_ID", "12")];
+    /// let value = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| v.into());
+    /// assert_eq!(ClusterTask::from_lookup(value).unwrap().meeting_port(), Some(61440 + 12));
+    /// ```
+    pub fn meeting_port(&self) -> Option<u16> {
+        self.job_id.as_deref().map(super::meeting_port)
     }
 
     /// The variables that say so, as in `SLURM_PROCID=1, SLURM_STEP_NUM_TASKS=4`.
@@ -209,29 +203,24 @@ impl ClusterTask {
     }
 }
 
-fn task_of(starter: &Starter, number: impl Fn(&str) -> Option<u64>) -> Option<ClusterTask> {
-    let first = |names: &[&'static str]| names.iter().find_map(|name| Some((*name, number(name)?)));
-    let rank = number(starter.rank)?;
-    // A shell inside an allocation has Slurm's other variables and is no task of srun.
-    if starter.name == "srun" && number("SLURM_STEP_ID").is_none_or(|id| id >= FIRST_SPECIAL_STEP) {
-        return None;
+/// All that was detected, and by what, on one line.
+impl fmt::Display for ClusterTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.starter, self.place())?;
+        if let Some((rank, size)) = self.local_rank.zip(self.local_size) {
+            write!(f, ", local rank {rank} of {size}")?;
+        }
+        if let Some((node, nodes)) = self.node_rank.zip(self.nodes) {
+            write!(f, ", host {node} of {nodes}")?;
+        }
+        if let Some(leader) = &self.leader {
+            write!(f, ", first host {leader}")?;
+        }
+        if let Some(job) = &self.job_id {
+            write!(f, ", job {job}")?;
+        }
+        write!(f, " ({})", self.told_by.join(", "))
     }
-    let size = first(starter.size);
-    // The first task of an unknown number may be the only one; the others are not.
-    if size.map_or(rank == 0, |(_, size)| size <= 1 || rank >= size) {
-        return None;
-    }
-    let hosts = first(starter.hosts).map(|(_, hosts)| hosts == 1);
-    let local = first(starter.local_size).map(|(_, local)| Some(local) == size.map(|(_, s)| s));
-    Some(ClusterTask {
-        starter: starter.name,
-        rank: rank as usize,
-        size: size.map(|(_, size)| size as usize),
-        on_one_host: hosts.or(local),
-        rank_variable: starter.rank,
-        size_variable: size.map(|(name, _)| name),
-        local_rank_variable: first(starter.local_rank).map(|(name, _)| name),
-    })
 }
 
 #[cfg(test)]
@@ -247,7 +236,7 @@ mod tests {
 
     #[test]
     fn every_starters_tasks_are_known_and_told_what_to_export() {
-        for starter in &STARTERS {
+        for starter in [&slurm::SRUN].into_iter().chain(&STARTERS) {
             let sized = starter.size.first().map(|size| format!(" {size}=4")).unwrap_or_default();
             let set = format!("{}=3{sized} SLURM_STEP_ID=0", starter.rank);
             let task = task(&set).unwrap_or_else(|| panic!("{set}"));
