@@ -151,6 +151,7 @@ impl Dataset for Faulty {
 }
 
 impl Faulty {
+    #[inline(never)]
     fn fail_here(&self, index: usize) -> Result<()> {
         match self.fault {
             Fault::Error => Err(Error::Other(format!("record {index} has no label"))),

@@ -58,6 +58,7 @@ fn panics(message: String) {
     fail_deep_inside(message);
 }
 
+#[inline(never)]
 fn misuses_a_tensor(_: ()) {
     torchrs::error::throw(Error::shape("add", "shapes [2] and [3] do not broadcast"));
 }
