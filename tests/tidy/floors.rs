@@ -22,6 +22,7 @@ pub const FLOORS: &[Floor] = &[
     ("numeric", &[]),
     ("macros", &[]),
     ("job", &["error"]),
+    ("rendezvous", &["error"]),
     ("loops", &["error"]),
     ("cpu", &["error", "loops"]),
     ("cuda", &["error", "loops"]),

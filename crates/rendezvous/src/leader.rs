@@ -1,0 +1,700 @@
+//! What the leader of a job knows and decides. It reads no clock and sends nothing: it is told what came and when,
+//! and says what is to be sent, so that any order of events can be tried on it.
+//!
+//! A job goes through rounds. *Gathering*: hosts join until there are enough. *Proposed*: each of them accepts the
+//! round. *Running*: their workers run. *Stopping*: something ended the round, and all report. Then the next round
+//! begins, or the job is over.
+//!
+//! Only one part of a job that fell apart goes on: that which has more than half of the last round's hosts, or half of
+//! them and the leader. A round counts as the last one for a host from its acceptance on, so that two different rounds
+//! after one and the same cannot both be accepted by all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::action::{Action, Connection};
+use crate::ending::Ending;
+use crate::protocol::{Host, HostId, Round, Term, ToLeader, ToMember, Verdict, Why};
+use crate::settings::{ScaleUp, Settings};
+
+/// How long a leader that knows of no round waits, where there may be one elsewhere.
+const CLAIMS: Duration = Duration::from_millis(2500);
+
+struct Member {
+    host: Host,
+    connection: Connection,
+    heard_at: Duration,
+    /// Counts those who joined: who came first takes part first.
+    order: u64,
+    /// Its workers of an earlier leader's round are still there.
+    busy: bool,
+}
+
+enum Phase {
+    Gathering {
+        since: Duration,
+        last_call: Option<Duration>,
+    },
+    Proposed {
+        round: Round,
+        accepted: BTreeSet<HostId>,
+    },
+    Running {
+        round: Round,
+        ended: BTreeMap<HostId, (Verdict, Vec<u8>)>,
+    },
+    Stopping {
+        round: Round,
+        why: Why,
+        ended: BTreeMap<HostId, (Verdict, Vec<u8>)>,
+        gone: BTreeSet<HostId>,
+        at_once: bool,
+    },
+    Over,
+}
+
+/// The leader of a job.
+pub struct Leader {
+    settings: Settings,
+    own: HostId,
+    term: Term,
+    /// The last round that was accepted by all its hosts, or came from the leader before.
+    last: Option<Round>,
+    restarts: u32,
+    members: BTreeMap<HostId, Member>,
+    next_order: u64,
+    phase: Phase,
+    /// Whether the program has said that now is a good time for a change.
+    welcome: bool,
+    /// How many hosts were last told that they wait.
+    told: usize,
+}
+
+impl Leader {
+    /// The leader of a job that begins (`last` is nothing), or goes on after that round.
+    pub fn new(
+        settings: Settings,
+        own: HostId,
+        term: Term,
+        last: Option<Round>,
+        now: Duration,
+    ) -> Self {
+        let restarts = last.as_ref().map_or(0, |round| round.restarts + 1);
+        Leader {
+            settings,
+            own,
+            term,
+            last,
+            restarts,
+            members: BTreeMap::new(),
+            next_order: 0,
+            phase: Phase::Gathering { since: now, last_call: None },
+            welcome: false,
+            told: 0,
+        }
+    }
+
+    /// What came over a connection.
+    pub fn receive(
+        &mut self,
+        from: Connection,
+        message: ToLeader,
+        now: Duration,
+        out: &mut Vec<Action>,
+    ) {
+        if let ToLeader::Join { job, host, accepted, busy } = message {
+            self.learn(accepted);
+            self.join(from, job, host, busy, now, out);
+            return self.step(now, out);
+        }
+        if let ToLeader::Claim { job, round } = message {
+            let later = self.last.as_ref().is_none_or(|last| last.stamp() < round.stamp());
+            if let Phase::Gathering { .. } = self.phase
+                && later
+                && job == self.settings.job
+            {
+                self.phase = Phase::Over;
+                out.push(Action::Resign(Some(round)));
+            }
+            return;
+        }
+        let Some(id) = self.id_of(from) else {
+            out.push(Action::Close(from));
+            return;
+        };
+        match message {
+            ToLeader::Join { .. } | ToLeader::Claim { .. } => unreachable!("handled above"),
+            ToLeader::Alive { sent_at, clock } => {
+                let member = self.members.get_mut(&id).expect("a member");
+                member.heard_at = member.heard_at.max(clock.min(now));
+                out.push(Action::Send(from, ToMember::Alive { sent_at, clock: now }));
+            }
+            ToLeader::Accept { term, number } => {
+                if let Phase::Proposed { round, accepted } = &mut self.phase
+                    && (round.term, round.number) == (term, number)
+                {
+                    accepted.insert(id);
+                }
+            }
+            ToLeader::Ended { number, verdict, report } => {
+                self.ended(id, number, verdict, report, now, out)
+            }
+            ToLeader::Ask { number, request } => out.push(Action::Ask(from, number, request)),
+        }
+        self.step(now, out);
+    }
+
+    /// A connection is no more: its host is lost.
+    pub fn disconnected(&mut self, connection: Connection, now: Duration, out: &mut Vec<Action>) {
+        if let Some(id) = self.id_of(connection) {
+            self.lose(id, now, out);
+            self.fence(now, out);
+            self.step(now, out);
+        }
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Duration, out: &mut Vec<Action>) {
+        let lost_after = self.settings.lost_after;
+        let silent = |m: &Member| m.host.id != self.own && now >= m.heard_at + lost_after;
+        let silent: Vec<HostId> =
+            self.members.values().filter(|m| silent(m)).map(|m| m.host.id).collect();
+        for id in silent {
+            out.push(Action::Close(self.members[&id].connection));
+            self.lose(id, now, out);
+        }
+        self.fence(now, out);
+        self.step(now, out);
+    }
+
+    /// Ends the workers where so many hosts are silent that the others may go on without this one.
+    fn fence(&mut self, now: Duration, out: &mut Vec<Action>) {
+        let round = match &self.phase {
+            Phase::Running { round, .. } | Phase::Stopping { round, at_once: false, .. } => {
+                round.clone()
+            }
+            _ => return,
+        };
+        if self.in_reach(&round, now) {
+            return;
+        }
+        match &mut self.phase {
+            Phase::Running { ended, .. } => {
+                let ended = std::mem::take(ended);
+                self.begin_stopping(round, ended, Why::CutOff, now, out);
+            }
+            Phase::Stopping { ended, at_once, why, .. } => {
+                *at_once = true;
+                let (why, ended) = (why.clone(), ended.clone());
+                self.send_stop(&round, &why, &ended, true, out);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether so many hosts of a round were heard of late that it may go on with them.
+    fn in_reach(&self, round: &Round, now: Duration) -> bool {
+        let heard = |h: &&Host| {
+            let fresh = |m: &Member| now < m.heard_at + self.settings.fence_after();
+            h.id == self.own || self.members.get(&h.id).is_some_and(fresh)
+        };
+        round.has_quorum(round.hosts.iter().filter(heard).count(), self.own)
+    }
+
+    /// When [`tick`](Self::tick) has to be called at the latest.
+    pub fn deadline(&self, now: Duration) -> Option<Duration> {
+        let others = self.members.values().filter(|m| m.host.id != self.own);
+        // Whoever is silent is looked at twice.
+        let silent = others
+            .flat_map(|m| {
+                [self.settings.fence_after(), self.settings.lost_after].map(|t| m.heard_at + t)
+            })
+            .filter(|at| *at > now)
+            .min();
+        let phase = match &self.phase {
+            // What is waited for then comes by a message.
+            Phase::Gathering { .. } if self.members.values().any(|m| m.busy) => None,
+            Phase::Gathering { since, last_call } => {
+                let limit = *since + self.settings.join_timeout;
+                let lacking = self.last.as_ref().filter(|last| self.lacks_quorum(last));
+                let patience = lacking.map(|last| *since + self.patience(last));
+                let on_the_way = Some(*since + self.settings.lost_after).filter(|at| *at > now);
+                [*last_call, patience, on_the_way, Some(limit)].into_iter().flatten().min()
+            }
+            _ => None,
+        };
+        silent.into_iter().chain(phase).min()
+    }
+
+    /// The program says that its state is saved: hosts that wait may take part now.
+    pub fn welcome(&mut self, now: Duration, out: &mut Vec<Action>) {
+        self.welcome = true;
+        self.step(now, out);
+        self.welcome = false;
+    }
+
+    /// Whether hosts wait that the running round has room for.
+    pub fn is_change_pending(&self) -> bool {
+        match &self.phase {
+            Phase::Running { round, .. } => {
+                (round.hosts.len() as u32) < self.settings.hosts.1
+                    && self.members.len() > round.hosts.len()
+            }
+            _ => false,
+        }
+    }
+
+    /// The job's exit code and its report, after [`Action::Ended`]: all launchers get them.
+    pub fn finish(&mut self, exit_code: i32, text: String, out: &mut Vec<Action>) {
+        self.phase = Phase::Over;
+        for member in self.members.values() {
+            out.push(Action::Send(
+                member.connection,
+                ToMember::Over { exit_code, text: text.clone() },
+            ));
+        }
+    }
+
+    /// Ends the job before its workers do.
+    pub fn stop(&mut self, now: Duration, out: &mut Vec<Action>) {
+        match std::mem::replace(&mut self.phase, Phase::Over) {
+            Phase::Running { round, ended } => {
+                self.begin_stopping(round, ended, Why::Over, now, out)
+            }
+            stopping @ Phase::Stopping { .. } => self.phase = stopping,
+            Phase::Proposed { round, .. } => self.end_without_workers(round, "it was stopped", out),
+            Phase::Gathering { .. } | Phase::Over => {
+                let round = self.nobodys_round();
+                self.end_without_workers(round, "it was stopped", out);
+            }
+        }
+        self.step(now, out);
+    }
+
+    fn id_of(&self, connection: Connection) -> Option<HostId> {
+        self.members.values().find(|m| m.connection == connection).map(|m| m.host.id)
+    }
+
+    fn join(
+        &mut self,
+        from: Connection,
+        job: String,
+        host: Host,
+        busy: bool,
+        now: Duration,
+        out: &mut Vec<Action>,
+    ) {
+        if let Some(why) = self.objection(&job, &host) {
+            out.push(Action::Send(from, ToMember::Refused { why }));
+            out.push(Action::Close(from));
+            return;
+        }
+        let order = match self.members.remove(&host.id) {
+            // It has lost its connection and has another one now.
+            Some(before) => {
+                out.push(Action::Close(before.connection));
+                before.order
+            }
+            None => {
+                self.next_order += 1;
+                self.next_order
+            }
+        };
+        let id = host.id;
+        self.members.insert(id, Member { host, connection: from, heard_at: now, order, busy });
+        if let Phase::Gathering { .. } = self.phase {
+            return;
+        }
+        out.push(Action::Send(from, self.waiting()));
+    }
+
+    /// What a host knows of rounds counts if it is the latest: whoever goes on after an earlier one would let the same
+    /// hosts go on twice.
+    fn learn(&mut self, accepted: Option<Round>) {
+        let Some(round) = accepted else { return };
+        let Phase::Gathering { .. } = self.phase else { return };
+        if self.last.as_ref().is_none_or(|last| last.stamp() < round.stamp()) {
+            self.term = self.term.max(Term(round.term.0 + 1));
+            self.restarts = self.restarts.max(round.restarts + 1);
+            self.last = Some(round);
+        }
+    }
+
+    fn waiting(&self) -> ToMember {
+        let round = match &self.phase {
+            Phase::Running { round, .. }
+            | Phase::Stopping { round, .. }
+            | Phase::Proposed { round, .. } => Some(round.clone()),
+            Phase::Gathering { .. } | Phase::Over => None,
+        };
+        ToMember::Waiting {
+            present: self.members.len() as u32,
+            needed: self.settings.hosts.0,
+            round,
+        }
+    }
+
+    /// Why a host cannot take part.
+    fn objection(&self, job: &str, host: &Host) -> Option<String> {
+        if job != self.settings.job {
+            return Some(format!(
+                "this is job `{}`, and it asks for job `{job}`: give all hosts the same --rdzv-id",
+                self.settings.job
+            ));
+        }
+        if let Phase::Over = self.phase {
+            return Some(format!("job `{job}` is over"));
+        }
+        if let Some(own) = self.members.get(&self.own)
+            && own.host.fingerprint != host.fingerprint
+        {
+            return Some(format!(
+                "{} has torchrs {} and {} has torchrs {}, which do not fit together: install the same release on \
+                 all hosts",
+                own.host.name, own.host.version, host.name, host.version
+            ));
+        }
+        let rank = host.node_rank?;
+        let most = self.settings.hosts.1;
+        if rank >= most {
+            return Some(format!(
+                "{} has --node-rank {rank}, and there are {most} hosts at most",
+                host.name
+            ));
+        }
+        let other = self
+            .members
+            .values()
+            .find(|m| m.host.node_rank == Some(rank) && m.host.id != host.id)?;
+        Some(format!(
+            "both {} and {} have --node-rank {rank}: give each its own",
+            other.host.name, host.name
+        ))
+    }
+
+    fn ended(
+        &mut self,
+        id: HostId,
+        number: u64,
+        verdict: Verdict,
+        report: Vec<u8>,
+        now: Duration,
+        out: &mut Vec<Action>,
+    ) {
+        if let Some(member) = self.members.get_mut(&id) {
+            member.busy = false;
+        }
+        match &mut self.phase {
+            Phase::Running { round, ended } if round.number == number => {
+                ended.insert(id, (verdict, report));
+                let why = match verdict {
+                    Verdict::Success => return,
+                    Verdict::Failure | Verdict::Stopped => Why::Failed(id),
+                    Verdict::Signal(_) => Why::Left(id),
+                };
+                let (round, ended) = (round.clone(), std::mem::take(ended));
+                self.begin_stopping(round, ended, why, now, out);
+            }
+            Phase::Stopping { round, ended, .. } if round.number == number => {
+                ended.insert(id, (verdict, report));
+            }
+            // Of an earlier round.
+            _ => {}
+        }
+    }
+
+    fn lose(&mut self, id: HostId, now: Duration, out: &mut Vec<Action>) {
+        self.members.remove(&id);
+        match &mut self.phase {
+            Phase::Running { round, ended } if round.group_rank(id).is_some() => {
+                let (round, ended) = (round.clone(), std::mem::take(ended));
+                // Who had ended in peace is not missed.
+                if matches!(ended.get(&id), Some((Verdict::Success, _))) {
+                    self.phase = Phase::Running { round, ended };
+                } else {
+                    self.begin_stopping(round, ended, Why::Lost(id), now, out);
+                }
+            }
+            Phase::Stopping { gone, .. } => {
+                gone.insert(id);
+            }
+            _ => {}
+        }
+    }
+
+    fn begin_stopping(
+        &mut self,
+        round: Round,
+        ended: BTreeMap<HostId, (Verdict, Vec<u8>)>,
+        why: Why,
+        now: Duration,
+        out: &mut Vec<Action>,
+    ) {
+        let at_once = !self.in_reach(&round, now);
+        self.send_stop(&round, &why, &ended, at_once, out);
+        let gone =
+            round.hosts.iter().map(|h| h.id).filter(|id| !self.members.contains_key(id)).collect();
+        self.phase = Phase::Stopping { round, why, ended, gone, at_once };
+    }
+
+    fn send_stop(
+        &self,
+        round: &Round,
+        why: &Why,
+        ended: &BTreeMap<HostId, (Verdict, Vec<u8>)>,
+        at_once: bool,
+        out: &mut Vec<Action>,
+    ) {
+        for host in round.hosts.iter().filter(|host| !ended.contains_key(&host.id)) {
+            if let Some(member) = self.members.get(&host.id) {
+                let stop = ToMember::Stop { number: round.number, why: why.clone(), at_once };
+                out.push(Action::Send(member.connection, stop));
+            }
+        }
+    }
+
+    /// Goes on as far as it can.
+    fn step(&mut self, now: Duration, out: &mut Vec<Action>) {
+        loop {
+            match &mut self.phase {
+                Phase::Over => return,
+                Phase::Gathering { .. } => {
+                    if !self.try_propose(now, out) {
+                        return;
+                    }
+                }
+                Phase::Proposed { round, accepted } => {
+                    if round.hosts.iter().any(|host| !self.members.contains_key(&host.id)) {
+                        // One was lost before all had accepted.
+                        self.phase = Phase::Gathering { since: now, last_call: None };
+                        continue;
+                    }
+                    if accepted.len() < round.hosts.len() {
+                        return;
+                    }
+                    let round = round.clone();
+                    for host in &round.hosts {
+                        let start = ToMember::Start { number: round.number };
+                        out.push(Action::Send(self.members[&host.id].connection, start));
+                    }
+                    self.last = Some(round.clone());
+                    self.phase = Phase::Running { round, ended: BTreeMap::new() };
+                }
+                Phase::Running { round, ended } => {
+                    if ended.len() == round.hosts.len() {
+                        let (round, ended) = (round.clone(), std::mem::take(ended));
+                        out.push(Action::Ended(Ending::new(round, None, None, ended)));
+                        self.phase = Phase::Over;
+                        return;
+                    }
+                    let (round, ended) = (round.clone(), ended.clone());
+                    let now_is_good = match self.settings.scale_up {
+                        ScaleUp::Now => true,
+                        ScaleUp::AtCheckpoint => self.welcome,
+                        ScaleUp::Never => false,
+                    };
+                    // Nobody who has ended in peace begins again.
+                    if !(now_is_good && ended.is_empty() && self.is_change_pending()) {
+                        return;
+                    }
+                    self.begin_stopping(round, ended, Why::Joined, now, out);
+                }
+                Phase::Stopping { round, ended, gone, .. } => {
+                    let missing = |h: &&Host| !ended.contains_key(&h.id) && !gone.contains(&h.id);
+                    if round.hosts.iter().any(|h| missing(&h)) {
+                        return;
+                    }
+                    self.after_stopping(now, out);
+                }
+            }
+        }
+    }
+
+    /// All of a round that was stopped have reported: another one, or the end.
+    fn after_stopping(&mut self, now: Duration, out: &mut Vec<Action>) {
+        let Phase::Stopping { round, why, ended, gone, .. } =
+            std::mem::replace(&mut self.phase, Phase::Over)
+        else {
+            unreachable!("a round is being stopped")
+        };
+        let counts = why != Why::Joined || !gone.is_empty();
+        let signalled = ended.values().any(|(verdict, _)| matches!(verdict, Verdict::Signal(_)));
+        let elastic = self.settings.hosts.0 < self.settings.hosts.1;
+        let hindrance = if why == Why::Over || (signalled && !elastic) {
+            Some("it was asked to stop".to_owned())
+        } else if counts && self.restarts >= self.settings.max_restarts {
+            Some(format!("all {} restarts are used up", self.settings.max_restarts))
+        } else {
+            None
+        };
+        if hindrance.is_none() && self.lacks_quorum(&round) {
+            out.push(Action::Resign(None));
+            return;
+        }
+        if hindrance.is_some() {
+            out.push(Action::Ended(Ending::new(round, Some(why), hindrance, ended)));
+            return;
+        }
+        self.restarts += u32::from(counts);
+        // A host whose user asked it to leave has left.
+        for (id, (verdict, _)) in &ended {
+            if matches!(verdict, Verdict::Signal(_))
+                && let Some(member) = self.members.remove(id)
+            {
+                out.push(Action::Close(member.connection));
+            }
+        }
+        out.push(Action::Restarting(Ending::new(round, Some(why), None, ended)));
+        self.phase = Phase::Gathering { since: now, last_call: None };
+    }
+
+    /// Whether those who are there must not go on after `last`: others might.
+    fn lacks_quorum(&self, last: &Round) -> bool {
+        let there = last.hosts.iter().filter(|h| self.members.contains_key(&h.id)).count();
+        !last.has_quorum(there, self.own)
+    }
+
+    /// How long to wait for hosts of the last round. Each of them has another patience, so that they do not go round
+    /// in circles.
+    fn patience(&self, last: &Round) -> Duration {
+        Duration::from_secs(2 + last.group_rank(self.own).unwrap_or(0) as u64)
+    }
+
+    /// Whether hosts of another leader's last round have not come: they look for a leader, and until they have found
+    /// that they are alone their workers may run.
+    fn are_some_on_their_way(&self) -> bool {
+        let Some(last) = self.last.as_ref().filter(|last| last.leader != self.own) else {
+            return false;
+        };
+        let missing = |host: &Host| host.id != last.leader && !self.members.contains_key(&host.id);
+        last.hosts.iter().chain(&last.spares).any(missing)
+    }
+
+    /// Proposes a round where there are enough hosts for one, and long enough.
+    fn try_propose(&mut self, now: Duration, out: &mut Vec<Action>) -> bool {
+        let Phase::Gathering { since, last_call } = &mut self.phase else {
+            unreachable!("gathering")
+        };
+        let (since, called) = (*since, *last_call);
+        let (fewest, most) = self.settings.hosts;
+        let present = self.members.len() as u32;
+        // Who still ends an earlier leader's workers cannot start others.
+        let ready = self.members.values().filter(|m| !m.busy).count() as u32;
+        if ready < present {
+            return false;
+        }
+        let own_is_there = self.members.contains_key(&self.own);
+        if let Some(last) = &self.last
+            && self.lacks_quorum(last)
+        {
+            if now >= since + self.patience(last) {
+                self.phase = Phase::Over;
+                out.push(Action::Resign(None));
+            } else {
+                self.tell_who_waits(out);
+            }
+            return false;
+        }
+        if present < fewest || !own_is_there {
+            if now >= since + self.settings.join_timeout {
+                self.give_up(present, out);
+            } else {
+                // Until there are enough again.
+                if let Phase::Gathering { last_call, .. } = &mut self.phase {
+                    *last_call = None;
+                }
+                self.tell_who_waits(out);
+            }
+            return false;
+        }
+        if self.are_some_on_their_way() && now < since + self.settings.lost_after {
+            return false;
+        }
+        // A first round waits a little for more.
+        if self.last.is_none() && present < most {
+            let at = called.unwrap_or(now + self.settings.last_call.max(CLAIMS));
+            if let Phase::Gathering { last_call, .. } = &mut self.phase {
+                *last_call = Some(at);
+            }
+            if now < at {
+                self.tell_who_waits(out);
+                return false;
+            }
+        }
+        let round = self.next_round();
+        for host in &round.hosts {
+            let propose = ToMember::Propose { round: round.clone() };
+            out.push(Action::Send(self.members[&host.id].connection, propose));
+        }
+        let spares: Vec<Connection> =
+            round.spares.iter().map(|host| self.members[&host.id].connection).collect();
+        self.phase = Phase::Proposed { round, accepted: BTreeSet::new() };
+        for spare in spares {
+            out.push(Action::Send(spare, self.waiting()));
+        }
+        true
+    }
+
+    /// Once for each number of hosts.
+    fn tell_who_waits(&mut self, out: &mut Vec<Action>) {
+        if self.told == self.members.len() {
+            return;
+        }
+        self.told = self.members.len();
+        for member in self.members.values() {
+            out.push(Action::Send(member.connection, self.waiting()));
+        }
+    }
+
+    /// The hosts in order: by their own place where they have one, else as in the last round, then as they came. The
+    /// leader is the first of those without a place.
+    fn next_round(&self) -> Round {
+        let place = |m: &Member| {
+            let before = self.last.as_ref().and_then(|round| round.group_rank(m.host.id));
+            let own = m.host.id != self.own;
+            (m.host.node_rank.unwrap_or(u32::MAX), own, before.unwrap_or(usize::MAX), m.order)
+        };
+        let mut members: Vec<&Member> = self.members.values().collect();
+        members.sort_by_key(|m| place(m));
+        let spares = members.split_off(members.len().min(self.settings.hosts.1 as usize));
+        let hosts = |members: Vec<&Member>| members.into_iter().map(|m| m.host.clone()).collect();
+        Round {
+            term: self.term,
+            number: self.last.as_ref().map_or(0, |round| round.number + 1),
+            restarts: self.restarts,
+            leader: self.own,
+            hosts: hosts(members),
+            spares: hosts(spares),
+        }
+    }
+
+    fn give_up(&mut self, present: u32, out: &mut Vec<Action>) {
+        let names: Vec<&str> = self.members.values().map(|m| m.host.name.as_str()).collect();
+        let what = format!(
+            "{present} of at least {} hosts came within {:?} ({}): start torchrs-launch on the others with the same \
+             options, and look whether they reach this host",
+            self.settings.hosts.0,
+            self.settings.join_timeout,
+            names.join(", ")
+        );
+        let round = self.nobodys_round();
+        self.end_without_workers(round, &what, out);
+    }
+
+    fn end_without_workers(&mut self, round: Round, why: &str, out: &mut Vec<Action>) {
+        self.phase = Phase::Over;
+        out.push(Action::Ended(Ending::new(round, None, Some(why.to_owned()), BTreeMap::new())));
+    }
+
+    fn nobodys_round(&self) -> Round {
+        let nobody = || Round {
+            term: self.term,
+            number: 0,
+            restarts: 0,
+            leader: self.own,
+            hosts: Vec::new(),
+            spares: Vec::new(),
+        };
+        self.last.clone().unwrap_or_else(nobody)
+    }
+}

@@ -1,0 +1,11 @@
+//! How the launchers of a job's hosts find each other, agree on who takes part, and tell each other what happens.
+//! Knows nothing of `launcher` or `distributed`: what a worker is, or a tensor.
+
+pub mod action;
+pub mod channel;
+pub mod ending;
+pub mod leader;
+pub mod member;
+pub mod protocol;
+pub mod settings;
+pub mod token;

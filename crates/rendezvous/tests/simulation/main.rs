@@ -1,0 +1,212 @@
+//! Jobs of many hosts in one thread and in no time: launchers without processes, a network that delays, loses and
+//! parts, hosts that die, freeze and come back.
+
+mod world;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use torchrs_rendezvous::settings::Settings;
+
+use world::{Deed, MS, SECOND, World};
+
+fn elastic(fewest: u32, most: u32) -> Settings {
+    Settings {
+        job: "j".into(),
+        hosts: (fewest, most),
+        max_restarts: 1000,
+        last_call: SECOND,
+        ..Settings::default()
+    }
+}
+
+/// A world whose hosts begin within a second, the leader's first.
+fn begun(hosts: usize, settings: Settings, dice: u64) -> World {
+    let mut world = World::new(hosts, settings, dice);
+    for host in 0..hosts {
+        let when = if host == 0 { 0 } else { world.roll(1000) };
+        world.deed(MS * when as u32, Deed::Begin(host));
+    }
+    world
+}
+
+#[test]
+fn hosts_meet_run_and_end() {
+    let mut world = begun(3, Settings { hosts: (3, 3), ..elastic(3, 3) }, 1);
+    world.worker_time = 10 * SECOND;
+    world.run_until(5 * SECOND);
+    assert_eq!(world.running(), [0, 1, 2]);
+    let round = &world.started[0].1;
+    assert_eq!((round.world_size(), round.restarts, round.hosts[0].name.as_str()), (3, 0, "h0"));
+    world.run_until(30 * SECOND);
+    assert!(world.launchers.iter().all(|l| l.over == Some(0)), "all end in peace");
+}
+
+#[test]
+fn a_failure_restarts_all_until_there_are_no_restarts_left() {
+    let mut world = begun(2, Settings { max_restarts: 2, ..elastic(2, 2) }, 2);
+    for (second, host) in [(5, 1), (15, 0), (25, 1)] {
+        world.deed(SECOND * second, Deed::FailWorkers(host));
+    }
+    world.run_until(24 * SECOND);
+    let restarts: BTreeSet<_> = world.started.iter().map(|(_, r)| r.restarts).collect();
+    assert_eq!((world.running(), restarts), (vec![0, 1], BTreeSet::from([0, 1, 2])));
+    world.run_until(40 * SECOND);
+    assert!(world.launchers.iter().all(|l| l.over == Some(1)));
+}
+
+#[test]
+fn a_killed_host_is_replaced_by_the_spare_within_seconds() {
+    for dead in [1, 0] {
+        let mut world = begun(4, elastic(2, 3), 3);
+        world.run_until(8 * SECOND);
+        let first = world.running();
+        assert_eq!(first.len(), 3);
+        let dead = if dead == 0 { 0 } else { first[1] };
+        world.deed(10 * SECOND, Deed::Kill(dead));
+        world.run_until(10 * SECOND + 3 * SECOND);
+        let now = world.running();
+        assert!(now.len() == 3 && !now.contains(&dead), "{dead}: {now:?}");
+        // Who stays keeps its rank where that is possible: the leader first.
+        let last = &world.started.last().unwrap().1;
+        assert_eq!(last.restarts, 1);
+    }
+}
+
+#[test]
+fn a_crash_is_noticed_by_silence_and_a_short_one_by_nobody() {
+    let mut world = begun(3, elastic(2, 3), 4);
+    world.run_until(10 * SECOND);
+    for (at, deed) in [
+        (11, Deed::Freeze(1, 3 * SECOND)),
+        (16, Deed::Cut(2)),
+        (18, Deed::Heal(2)),
+        (22, Deed::Freeze(0, 3 * SECOND)),
+    ] {
+        world.deed(at * SECOND, deed);
+    }
+    world.run_until(30 * SECOND);
+    assert_eq!(world.started.iter().filter(|(_, r)| r.number == 0).count(), world.started.len());
+    world.deed(31 * SECOND, Deed::Crash(1));
+    world.run_until(31 * SECOND + 9 * SECOND);
+    assert_eq!(world.running(), [0, 2]);
+    world.deed(41 * SECOND, Deed::Crash(0));
+    world.run_until(60 * SECOND);
+    // One of two, and not the leader.
+    assert_eq!(world.running(), Vec::<usize>::new());
+}
+
+#[test]
+fn only_the_larger_part_goes_on() {
+    for cut in [vec![0], vec![0, 1], vec![3, 4], vec![2]] {
+        let mut world = begun(5, elastic(1, 5), 5);
+        world.run_until(8 * SECOND);
+        assert_eq!(world.running().len(), 5);
+        cut.iter().for_each(|host| world.deed(10 * SECOND, Deed::Cut(*host)));
+        world.run_until(40 * SECOND);
+        let rest: Vec<usize> = (0..5).filter(|h| !cut.contains(h)).collect();
+        assert_eq!(world.running(), rest, "without {cut:?}");
+        cut.iter().for_each(|host| world.deed(41 * SECOND, Deed::Heal(*host)));
+        world.run_until(80 * SECOND);
+        assert_eq!(world.running().len(), 5, "{cut:?} came back");
+    }
+}
+
+#[test]
+fn a_thousand_hosts_meet() {
+    let mut world = begun(1000, elastic(1000, 1000), 6);
+    world.run_until(20 * SECOND);
+    assert_eq!(world.running().len(), 1000);
+    world.deed(25 * SECOND, Deed::FailWorkers(500));
+    world.run_until(40 * SECOND);
+    assert_eq!((world.running().len(), world.started.last().unwrap().1.number), (1000, 1));
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let mut world = World::new(2, elastic(2, 2), 7);
+    world.deed(Duration::ZERO, Deed::Begin(0));
+    world.run_until(SECOND);
+    world.settings.job = "other".into();
+    world.deed(2 * SECOND, Deed::Begin(1));
+    world.run_until(3 * SECOND);
+    let why = world.launchers[1].failed.clone().expect("a refusal");
+    assert!(
+        why.contains("job `j`") && why.contains("`other`") && why.contains("--rdzv-id"),
+        "{why}"
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// Whatever is done to hosts, never do two rounds run at once, and when it is over the job goes on if more than
+    /// half of its hosts never died.
+    #[test]
+    fn never_two_halves(
+        hosts in 2usize..6,
+        dice in 1u64..,
+        deeds in prop::collection::vec((0u64..60_000, 0usize..6, 0u8..7, 0u64..9000), 0..12),
+    ) {
+        // A launcher that begins again where the job began, and is cut off, knows of no round: it must not be enough.
+        let mut world = begun(hosts, elastic(hosts as u32 / 2 + 1, hosts as u32), dice);
+        let mut died = BTreeSet::new();
+        for (when, host, what, time) in &deeds {
+            let host = host % hosts;
+            let when = SECOND * 4 + MS * *when as u32;
+            let time = MS * *time as u32;
+            match what {
+                0 => { died.insert(host); world.deed(when, Deed::Kill(host)); }
+                1 => { died.insert(host); world.deed(when, Deed::Crash(host)); }
+                2 => world.deed(when, Deed::Freeze(host, time)),
+                3 => world.deed(when, Deed::FailWorkers(host)),
+                4 => {
+                    world.deed(when, Deed::Kill(host));
+                    world.deed(when + time, Deed::Begin(host));
+                }
+                _ => {
+                    world.deed(when, Deed::Cut(host));
+                    world.deed(when + time, Deed::Heal(host));
+                }
+            }
+        }
+        world.run_until(SECOND * 200);
+        if died.is_empty() && !deeds.iter().any(|(_, _, what, _)| *what == 4) {
+            prop_assert_eq!(world.running().len(), hosts, "all are there again");
+        }
+    }
+}
+
+/// A host that comes back where the job began does not begin it a second time.
+#[test]
+fn a_leader_that_comes_back_joins() {
+    let mut world = begun(3, elastic(1, 3), 1);
+    world.deed(SECOND * 4, Deed::Kill(0));
+    world.deed(SECOND * 4 + MS, Deed::Begin(0));
+    world.run_until(SECOND * 30);
+    assert_eq!(world.running(), [0, 1, 2]);
+    assert_eq!(world.started.iter().filter(|(_, round)| round.number == 0).count(), 3);
+}
+
+/// One host is cut off, unnoticed so far, when another leader takes over.
+#[test]
+fn a_new_leader_waits_for_who_may_still_run() {
+    let mut world = begun(5, elastic(1, 5), 247288239311378424);
+    world.deed(MS * 12_570, Deed::Cut(4));
+    world.deed(MS * 16_570, Deed::Heal(4));
+    world.deed(MS * 13_849, Deed::Kill(0));
+    world.deed(MS * 13_849, Deed::Begin(0));
+    world.run_until(SECOND * 60);
+    assert_eq!(world.running(), [0, 1, 2, 3, 4]);
+}
+
+/// A cut that is as long as it takes some to notice.
+#[test]
+fn a_host_that_left_and_came_back_while_all_stop_takes_part() {
+    let mut world = begun(4, elastic(1, 4), 836268434292268870);
+    world.deed(MS * 14_292, Deed::Cut(0));
+    world.deed(MS * 17_832, Deed::Heal(0));
+    world.run_until(SECOND * 60);
+    assert_eq!(world.running(), [0, 1, 2, 3]);
+}

@@ -1,0 +1,607 @@
+//! The world of a simulation: its clock, its network, and launchers that only follow the protocol.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use torchrs_rendezvous::action;
+use torchrs_rendezvous::leader::Leader;
+use torchrs_rendezvous::member::{self, Member};
+use torchrs_rendezvous::protocol::{Host, HostId, Round, ToLeader, ToMember, Verdict};
+use torchrs_rendezvous::settings::Settings;
+
+pub const MS: Duration = Duration::from_millis(1);
+pub const SECOND: Duration = Duration::from_secs(1);
+
+/// What happens at a time.
+#[derive(Debug)]
+enum Event {
+    /// A call from a host to another arrives; the connection's number.
+    Ring {
+        link: u64,
+    },
+    Answered {
+        link: u64,
+    },
+    Refused {
+        link: u64,
+    },
+    Up {
+        link: u64,
+        message: ToLeader,
+    },
+    Down {
+        link: u64,
+        message: ToMember,
+    },
+    /// The other end of a link hears that it is no more.
+    Closed {
+        link: u64,
+        at_leader: bool,
+    },
+    /// What was on its way over a link when that parted.
+    Retry {
+        link: u64,
+    },
+    Tick {
+        host: usize,
+    },
+    Claim {
+        from: usize,
+        to: usize,
+        message: ToLeader,
+    },
+    WorkersEnd {
+        host: usize,
+        verdict: Verdict,
+        round: (u64, u64),
+    },
+    Do(Deed),
+}
+
+#[derive(Debug, Clone)]
+pub enum Deed {
+    /// The processes are killed; peers hear of it.
+    Kill(usize),
+    /// Power loss: peers hear nothing.
+    Crash(usize),
+    /// A new launcher on that host.
+    Begin(usize),
+    Cut(usize),
+    Heal(usize),
+    Freeze(usize, Duration),
+    FailWorkers(usize),
+}
+
+/// A connection from a host to the leader on another, or on the same.
+struct Link {
+    from: (usize, u64),
+    to: (usize, u64),
+    open: bool,
+}
+
+pub struct Launcher {
+    /// Counts the launchers on this host.
+    life: u64,
+    alive: bool,
+    member: Option<Member>,
+    leader: Option<Leader>,
+    link: Option<u64>,
+    running: Option<Round>,
+    ending: bool,
+    cut: bool,
+    frozen_until: Duration,
+    pub over: Option<i32>,
+    pub failed: Option<String>,
+    tick_at: Duration,
+}
+
+pub struct World {
+    pub settings: Settings,
+    now: Duration,
+    queue: BinaryHeap<Reverse<(Duration, u64)>>,
+    events: BTreeMap<u64, Event>,
+    next: u64,
+    pub launchers: Vec<Launcher>,
+    links: BTreeMap<u64, Link>,
+    next_link: u64,
+    /// What waits for a link to heal, in order.
+    stalled: BTreeMap<u64, VecDeque<Event>>,
+    dice: u64,
+    /// Rounds that were started, with the time.
+    pub started: Vec<(Duration, Round)>,
+    pub worker_time: Duration,
+    /// How much has happened.
+    count: u64,
+}
+
+fn address(host: usize) -> SocketAddr {
+    SocketAddr::from(([10, 77, (host / 250) as u8, (host % 250) as u8 + 1], 29400))
+}
+
+fn host_at(address: SocketAddr) -> usize {
+    let std::net::IpAddr::V4(ip) = address.ip() else {
+        unreachable!("an address of the simulation")
+    };
+    let [_, _, high, low] = ip.octets();
+    usize::from(high) * 250 + usize::from(low) - 1
+}
+
+impl World {
+    pub fn new(hosts: usize, settings: Settings, dice: u64) -> World {
+        let launcher = || Launcher {
+            life: 0,
+            alive: false,
+            member: None,
+            leader: None,
+            link: None,
+            running: None,
+            ending: false,
+            cut: false,
+            frozen_until: Duration::ZERO,
+            over: None,
+            failed: None,
+            tick_at: Duration::MAX,
+        };
+        World {
+            settings,
+            now: SECOND,
+            queue: BinaryHeap::new(),
+            events: BTreeMap::new(),
+            next: 0,
+            launchers: (0..hosts).map(|_| launcher()).collect(),
+            links: BTreeMap::new(),
+            next_link: 1,
+            stalled: BTreeMap::new(),
+            dice: dice | 1,
+            started: Vec::new(),
+            worker_time: Duration::from_secs(100_000),
+            count: 0,
+        }
+    }
+
+    pub fn roll(&mut self, most: u64) -> u64 {
+        self.dice ^= self.dice << 13;
+        self.dice ^= self.dice >> 7;
+        self.dice ^= self.dice << 17;
+        self.dice % most.max(1)
+    }
+
+    fn at(&mut self, when: Duration, event: Event) {
+        self.next += 1;
+        self.queue.push(Reverse((when, self.next)));
+        self.events.insert(self.next, event);
+    }
+
+    fn later(&mut self, event: Event) {
+        let delay = MS / 10 * (1 + self.roll(10) as u32);
+        self.at(self.now + delay, event);
+    }
+
+    pub fn deed(&mut self, when: Duration, deed: Deed) {
+        self.at(SECOND + when, Event::Do(deed));
+    }
+
+    /// Whether what comes over a link has to wait.
+    fn holds(&self, link: u64) -> bool {
+        let l = &self.links[&link];
+        self.stalled.contains_key(&link) || self.parted(l.from.0, l.to.0)
+    }
+
+    fn parted(&self, a: usize, b: usize) -> bool {
+        a != b && (self.launchers[a].cut || self.launchers[b].cut)
+    }
+
+    /// Until that time, or until nothing is left to happen.
+    pub fn run_until(&mut self, end: Duration) {
+        let end = SECOND + end;
+        while let Some(Reverse((when, number))) = self.queue.peek().copied() {
+            if when > end {
+                break;
+            }
+            self.queue.pop();
+            assert!(when >= self.now);
+            self.now = when;
+            self.count += 1;
+            assert!(self.count < 3_000_000, "too much happens");
+            let event = self.events.remove(&number).expect("an event");
+            self.happen(event);
+            // Of many hosts now and then: each look goes over all of them.
+            if self.launchers.len() < 50 || self.count.is_multiple_of(500) {
+                self.check();
+            }
+        }
+        self.now = end;
+    }
+
+    /// Never two rounds at once: all workers that run, wherever, are of one.
+    fn check(&self) {
+        // One that has just gone on again has not had the time to notice.
+        let frozen = |l: &Launcher| l.frozen_until + 20 * MS > self.now;
+        let running: BTreeSet<_> = self
+            .launchers
+            .iter()
+            .filter(|l| l.alive && !frozen(l))
+            .filter_map(|l| l.running.as_ref().map(|r| (r.number, r.term)))
+            .collect();
+        assert!(running.len() <= 1, "two rounds run at {:?}: {running:?}", self.now);
+    }
+
+    fn begin(&mut self, host: usize) {
+        let life = self.launchers[host].life + 1;
+        let id = HostId((host as u64) << 16 | life);
+        let own = Host {
+            id,
+            name: format!("h{host}"),
+            addresses: vec![address(host)],
+            nproc: 1,
+            node_rank: None,
+            version: "1".into(),
+            fingerprint: 1,
+        };
+        let endpoint = (host != 0).then(|| vec![address(0)]);
+        let mut out = Vec::new();
+        let member = Member::new(self.settings.clone(), own, endpoint, self.now, &mut out);
+        let launcher = &mut self.launchers[host];
+        *launcher = Launcher {
+            life,
+            alive: true,
+            member: Some(member),
+            leader: None,
+            link: None,
+            running: None,
+            ending: false,
+            cut: launcher.cut,
+            frozen_until: Duration::ZERO,
+            over: None,
+            failed: None,
+            tick_at: Duration::MAX,
+        };
+        self.do_member(host, out);
+    }
+
+    fn hang_up(&mut self, link: u64, by_leader: bool) {
+        let Some(l) = self.links.get_mut(&link).filter(|l| l.open) else { return };
+        l.open = false;
+        self.later(Event::Closed { link, at_leader: !by_leader });
+    }
+
+    fn do_member(&mut self, host: usize, actions: Vec<member::Action>) {
+        for action in actions {
+            match action {
+                member::Action::Call(addresses) => {
+                    let to = host_at(addresses[0]);
+                    self.call(host, to);
+                }
+                member::Action::Lead { term, last } => {
+                    let id = HostId((host as u64) << 16 | self.launchers[host].life);
+                    let leader = Leader::new(self.settings.clone(), id, term, last, self.now);
+                    self.launchers[host].leader = Some(leader);
+                    self.call(host, host);
+                }
+                member::Action::Resign => self.drop_leader(host),
+                member::Action::Send(message) => {
+                    if let Some(link) = self.launchers[host].link {
+                        self.later(Event::Up { link, message });
+                    }
+                }
+                member::Action::Claim(addresses, round) => {
+                    let to = host_at(addresses[0]);
+                    let job = self.settings.job.clone();
+                    self.later(Event::Claim {
+                        from: host,
+                        to,
+                        message: ToLeader::Claim { job, round },
+                    });
+                }
+                member::Action::Start(round) => {
+                    self.started.push((self.now, round.clone()));
+                    let time = self.worker_time;
+                    let round_of = (round.number, round.term.0);
+                    self.launchers[host].running = Some(round);
+                    self.launchers[host].ending = false;
+                    self.at(
+                        self.now + time,
+                        Event::WorkersEnd { host, verdict: Verdict::Success, round: round_of },
+                    );
+                }
+                member::Action::Stop { at_once, .. } => {
+                    let Some(round) = &self.launchers[host].running else { continue };
+                    let round_of = (round.number, round.term.0);
+                    let delay = if at_once { MS } else { MS * (1 + self.roll(2000) as u32) };
+                    if at_once {
+                        // SIGKILL: they do nothing more.
+                        self.launchers[host].ending = true;
+                    }
+                    self.at(
+                        self.now + delay,
+                        Event::WorkersEnd { host, verdict: Verdict::Stopped, round: round_of },
+                    );
+                }
+                member::Action::Over { exit_code, .. } => {
+                    self.launchers[host].over = Some(exit_code)
+                }
+                member::Action::Fail(why) => self.launchers[host].failed = Some(why),
+                member::Action::Answer(..) | member::Action::Say(_) => {}
+            }
+        }
+        self.plan_tick(host);
+    }
+
+    fn call(&mut self, host: usize, to: usize) {
+        if let Some(before) = self.launchers[host].link.take() {
+            self.hang_up(before, false);
+        }
+        let link = self.next_link;
+        self.next_link += 1;
+        let lives = [host, to].map(|h| (h, self.launchers[h].life));
+        self.links.insert(link, Link { from: lives[0], to: lives[1], open: true });
+        self.launchers[host].link = Some(link);
+        self.later(Event::Ring { link });
+    }
+
+    fn drop_leader(&mut self, host: usize) {
+        if self.launchers[host].leader.take().is_some() {
+            let life = self.launchers[host].life;
+            let mine: Vec<u64> = self
+                .links
+                .iter()
+                .filter(|(_, l)| l.to == (host, life) && l.open)
+                .map(|(k, _)| *k)
+                .collect();
+            mine.into_iter().for_each(|link| self.hang_up(link, true));
+        }
+    }
+
+    fn do_leader(&mut self, host: usize, actions: Vec<action::Action>) {
+        let mut again = Vec::new();
+        for action in actions {
+            match action {
+                action::Action::Send(link, message) => self.later(Event::Down { link, message }),
+                action::Action::Close(link) => {
+                    // What was sent before arrives before.
+                    self.at(self.now + 2 * MS, Event::Closed { link, at_leader: false });
+                }
+                action::Action::Ask(..) | action::Action::Restarting(_) => {}
+                action::Action::Resign(known) => {
+                    self.drop_leader(host);
+                    let mut out = Vec::new();
+                    let now = self.now;
+                    self.launchers[host].member.as_mut().unwrap().resigned(known, now, &mut out);
+                    self.do_member(host, out);
+                }
+                action::Action::Ended(ending) => {
+                    let good = ending.why.is_none() && ending.hindrance.is_none();
+                    if let Some(leader) = &mut self.launchers[host].leader {
+                        leader.finish(
+                            i32::from(!good),
+                            ending.hindrance.unwrap_or_default(),
+                            &mut again,
+                        );
+                    }
+                }
+            }
+        }
+        if !again.is_empty() {
+            self.do_leader(host, again);
+        }
+        self.plan_tick(host);
+    }
+
+    fn plan_tick(&mut self, host: usize) {
+        let l = &self.launchers[host];
+        let due = l.member.as_ref().and_then(Member::deadline);
+        let due = due.into_iter().chain(l.leader.as_ref().and_then(|l| l.deadline(self.now))).min();
+        if let Some(due) = due.filter(|due| *due < l.tick_at || l.tick_at <= self.now) {
+            let when = due.max(self.now + MS);
+            self.launchers[host].tick_at = when;
+            self.at(when, Event::Tick { host });
+        }
+    }
+
+    /// Whether the launcher at that end is still the one that the link was made with.
+    fn is_there(&self, end: (usize, u64)) -> bool {
+        let l = &self.launchers[end.0];
+        l.alive && l.life == end.1
+    }
+
+    fn happen(&mut self, event: Event) {
+        // A frozen host does everything later.
+        let of = match &event {
+            Event::Ring { link }
+            | Event::Up { link, .. }
+            | Event::Closed { link, at_leader: true } => Some(self.links[link].to.0),
+            Event::Answered { link }
+            | Event::Refused { link }
+            | Event::Down { link, .. }
+            | Event::Closed { link, at_leader: false } => Some(self.links[link].from.0),
+            Event::Retry { .. } => None,
+            Event::Tick { host } | Event::WorkersEnd { host, .. } => Some(*host),
+            Event::Claim { to, .. } => Some(*to),
+            Event::Do(_) => None,
+        };
+        if let Some(thaw) =
+            of.map(|host| self.launchers[host].frozen_until).filter(|thaw| *thaw > self.now)
+        {
+            return self.at(thaw, event);
+        }
+        let over = match &event {
+            Event::Up { link, .. } | Event::Down { link, .. } | Event::Closed { link, .. } => {
+                Some(*link)
+            }
+            _ => None,
+        };
+        if let Some(link) = over.filter(|link| self.holds(*link)) {
+            if !self.stalled.contains_key(&link) {
+                self.at(self.now + 50 * MS, Event::Retry { link });
+            }
+            return self.stalled.entry(link).or_default().push_back(event);
+        }
+        match event {
+            Event::Retry { link } => {
+                let l = &self.links[&link];
+                if self.parted(l.from.0, l.to.0) {
+                    return self.at(self.now + 50 * MS, Event::Retry { link });
+                }
+                for event in self.stalled.remove(&link).unwrap_or_default() {
+                    self.happen(event);
+                }
+            }
+            Event::Ring { link } => {
+                let (from, to) = (self.links[&link].from, self.links[&link].to);
+                if self.parted(from.0, to.0) || !self.links[&link].open {
+                    return;
+                }
+                if !self.launchers[to.0].alive || self.launchers[to.0].life != to.1 {
+                    self.later(Event::Refused { link });
+                } else if self.launchers[to.0].leader.is_some() {
+                    self.later(Event::Answered { link });
+                } else {
+                    self.later(Event::Answered { link });
+                    let message = self.launchers[to.0].member.as_ref().unwrap().referral();
+                    self.later(Event::Down { link, message });
+                }
+            }
+            Event::Answered { link } => {
+                let host = self.links[&link].from.0;
+                if self.launchers[host].link == Some(link) && self.is_there(self.links[&link].from)
+                {
+                    let (now, mut out) = (self.now, Vec::new());
+                    self.launchers[host].member.as_mut().unwrap().called(now, &mut out);
+                    self.do_member(host, out);
+                }
+            }
+            Event::Refused { link } => self.closed_at_member(link, "connection refused", true),
+            Event::Closed { link, at_leader: false } => {
+                self.hang_up(link, true);
+                self.closed_at_member(link, "connection closed", false);
+            }
+            Event::Closed { link, at_leader: true } => {
+                let to = self.links[&link].to;
+                if self.is_there(to)
+                    && let Some(leader) = &mut self.launchers[to.0].leader
+                {
+                    let (now, mut out) = (self.now, Vec::new());
+                    leader.disconnected(link, now, &mut out);
+                    self.do_leader(to.0, out);
+                }
+            }
+            Event::Up { link, message } => {
+                let l = &self.links[&link];
+                let (from, to) = (l.from, l.to);
+                if !l.open
+                    || self.parted(from.0, to.0)
+                    || !self.is_there(to)
+                    || !self.is_there(from)
+                {
+                    return;
+                }
+                let (now, mut out) = (self.now, Vec::new());
+                match &mut self.launchers[to.0].leader {
+                    Some(leader) => leader.receive(link, message, now, &mut out),
+                    None => return,
+                }
+                self.do_leader(to.0, out);
+            }
+            Event::Down { link, message } => {
+                let l = &self.links[&link];
+                let (from, to) = (l.from, l.to);
+                if self.parted(from.0, to.0)
+                    || !self.is_there(from)
+                    || self.launchers[from.0].link != Some(link)
+                {
+                    return;
+                }
+                let (now, mut out) = (self.now, Vec::new());
+                self.launchers[from.0].member.as_mut().unwrap().receive(message, now, &mut out);
+                self.do_member(from.0, out);
+            }
+            Event::Claim { from, to, message } => {
+                if self.parted(from, to) || !self.launchers[to].alive {
+                    return;
+                }
+                let (now, mut out) = (self.now, Vec::new());
+                if let Some(leader) = &mut self.launchers[to].leader {
+                    leader.receive(u64::MAX, message, now, &mut out);
+                    self.do_leader(to, out);
+                }
+            }
+            Event::Tick { host } => {
+                // Another one was planned after this.
+                if !self.launchers[host].alive || self.launchers[host].tick_at > self.now {
+                    return;
+                }
+                let (now, mut out) = (self.now, Vec::new());
+                self.launchers[host].tick_at = Duration::MAX;
+                self.launchers[host].member.as_mut().unwrap().tick(now, &mut out);
+                self.do_member(host, out);
+                let mut out = Vec::new();
+                if let Some(leader) = &mut self.launchers[host].leader {
+                    leader.tick(now, &mut out);
+                    self.do_leader(host, out);
+                }
+                self.plan_tick(host);
+            }
+            Event::WorkersEnd { host, verdict, round } => {
+                let l = &mut self.launchers[host];
+                let same = l.running.as_ref().is_some_and(|r| (r.number, r.term.0) == round);
+                if l.alive && same {
+                    l.running = None;
+                    let (now, mut out) = (self.now, Vec::new());
+                    l.member.as_mut().unwrap().workers_ended(verdict, Vec::new(), now, &mut out);
+                    self.do_member(host, out);
+                }
+            }
+            Event::Do(deed) => self.perform(deed),
+        }
+    }
+
+    fn closed_at_member(&mut self, link: u64, why: &str, refused: bool) {
+        let from = self.links[&link].from;
+        if self.launchers[from.0].link == Some(link) && self.is_there(from) {
+            self.launchers[from.0].link = None;
+            let (mut out, now) = (Vec::new(), self.now);
+            self.launchers[from.0].member.as_mut().unwrap().hung_up(why, refused, now, &mut out);
+            self.do_member(from.0, out);
+        }
+    }
+
+    fn perform(&mut self, deed: Deed) {
+        match deed {
+            Deed::Begin(host) => self.begin(host),
+            Deed::Kill(host) | Deed::Crash(host) => {
+                let life = self.launchers[host].life;
+                let l = &mut self.launchers[host];
+                (l.alive, l.running, l.leader) = (false, None, None);
+                let links: Vec<u64> =
+                    self.links.iter().filter(|(_, l)| l.open).map(|(k, _)| *k).collect();
+                for link in links {
+                    let l = &self.links[&link];
+                    let (from, to) = (l.from == (host, life), l.to == (host, life));
+                    if from || to {
+                        if let Deed::Kill(_) = deed {
+                            self.hang_up(link, to);
+                        } else {
+                            self.links.get_mut(&link).unwrap().open = false;
+                        }
+                    }
+                }
+            }
+            Deed::Cut(host) => self.launchers[host].cut = true,
+            Deed::Heal(host) => self.launchers[host].cut = false,
+            Deed::Freeze(host, time) => self.launchers[host].frozen_until = self.now + time,
+            Deed::FailWorkers(host) => {
+                let Some(round) = &self.launchers[host].running else { return };
+                let round = (round.number, round.term.0);
+                self.happen(Event::WorkersEnd { host, verdict: Verdict::Failure, round });
+            }
+        }
+    }
+
+    /// The hosts whose workers run now.
+    pub fn running(&self) -> Vec<usize> {
+        let runs = |l: &Launcher| l.alive && l.running.is_some() && !l.ending;
+        (0..self.launchers.len()).filter(|h| runs(&self.launchers[*h])).collect()
+    }
+}
