@@ -106,6 +106,8 @@ pub struct World {
     pub launchers: Vec<Launcher>,
     links: BTreeMap<u64, Link>,
     next_link: u64,
+    /// When the last message of each way arrives.
+    arrivals: BTreeMap<(u64, bool), Duration>,
     /// What waits for a link to heal, in order.
     stalled: BTreeMap<u64, VecDeque<Event>>,
     dice: u64,
@@ -153,6 +155,7 @@ impl World {
             launchers: (0..hosts).map(|_| launcher()).collect(),
             links: BTreeMap::new(),
             next_link: 1,
+            arrivals: BTreeMap::new(),
             stalled: BTreeMap::new(),
             dice: dice | 1,
             started: Vec::new(),
@@ -175,8 +178,19 @@ impl World {
     }
 
     fn later(&mut self, event: Event) {
-        let delay = MS / 10 * (1 + self.roll(10) as u32);
-        self.at(self.now + delay, event);
+        let mut when = self.now + MS / 10 * (1 + self.roll(10) as u32);
+        // What goes one way over a link keeps its order.
+        let way = match &event {
+            Event::Up { link, .. } => Some((*link, true)),
+            Event::Down { link, .. } | Event::Answered { link } => Some((*link, false)),
+            _ => None,
+        };
+        if let Some(way) = way {
+            let last = self.arrivals.entry(way).or_default();
+            when = when.max(*last);
+            *last = when;
+        }
+        self.at(when, event);
     }
 
     pub fn deed(&mut self, when: Duration, deed: Deed) {
