@@ -3,6 +3,7 @@
 
 pub mod action;
 pub mod channel;
+pub mod driver;
 pub mod ending;
 pub mod leader;
 pub mod member;

@@ -1,0 +1,152 @@
+//! Where a job begins: `host:port`, as the user writes it.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
+use std::str::FromStr;
+
+use torchrs_error::{Error, Result};
+
+/// The port of an endpoint that names none, as torchrun's.
+pub const DEFAULT_PORT: u16 = 29400;
+
+/// A host's name or address, and a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// A name, an IPv4 address, or an IPv6 address without brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
+/// `host`, `host:port`, `[::1]:port`, `::1`.
+impl FromStr for Endpoint {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let wrong = |what: &str| format!("`{text}` {what}: write HOST or HOST:PORT");
+        let (host, port) = match text.strip_prefix('[') {
+            Some(rest) => {
+                let (host, rest) = rest.split_once(']').ok_or_else(|| wrong("lacks a `]`"))?;
+                let port = rest.strip_prefix(':');
+                if port.is_none() && !rest.is_empty() {
+                    return Err(wrong("has something after `]`"));
+                }
+                (host, port)
+            }
+            // Several colons are an IPv6 address's.
+            None if text.matches(':').count() > 1 => (text, None),
+            None => match text.split_once(':') {
+                Some((host, port)) => (host, Some(port)),
+                None => (text, None),
+            },
+        };
+        if host.is_empty() {
+            return Err(wrong("names no host"));
+        }
+        let port = match port {
+            None => DEFAULT_PORT,
+            Some(port) => {
+                port.parse().map_err(|_| wrong("has a port that is no number up to 65535"))?
+            }
+        };
+        Ok(Endpoint { host: host.to_owned(), port })
+    }
+}
+
+impl Endpoint {
+    /// Its addresses now: a pod's name may not be known before the pod runs.
+    pub(super) fn resolve(&self) -> std::result::Result<Vec<SocketAddr>, String> {
+        let found = (self.host.as_str(), self.port).to_socket_addrs();
+        let found = found
+            .map_err(|error| format!("the name `{}` is not known here: {error}", self.host))?;
+        let mut addresses: Vec<SocketAddr> = found.collect();
+        addresses.dedup();
+        Ok(addresses)
+    }
+
+    /// Listens there, if the address is this host's. `Ok(None)`: it is another host's, or somebody listens there.
+    pub(super) fn listen(&self, is_host: Option<bool>) -> Result<Option<TcpListener>> {
+        let mine = is_host == Some(true);
+        let addresses = match self.resolve() {
+            Ok(addresses) => addresses,
+            Err(why) if mine => return Err(Error::config("--rdzv-endpoint", why)),
+            Err(_) => return Ok(None),
+        };
+        let mut trouble = String::new();
+        for address in addresses {
+            match TcpListener::bind(address) {
+                Ok(listener) => return Ok(Some(listener)),
+                Err(error) => trouble = format!("cannot listen at {address}: {error}"),
+            }
+        }
+        match mine {
+            true => Err(Error::config("--rdzv-endpoint", format!("`{self}`: {trouble}"))),
+            false => Ok(None),
+        }
+    }
+
+    /// This host's address on the way there. Nothing is sent.
+    pub(super) fn own_address(&self) -> std::result::Result<IpAddr, String> {
+        let mut trouble = String::new();
+        for address in self.resolve()? {
+            let any: SocketAddr = match address {
+                SocketAddr::V4(_) => ([0; 4], 0).into(),
+                SocketAddr::V6(_) => ([0u16; 8], 0).into(),
+            };
+            let route = UdpSocket::bind(any)
+                .and_then(|socket| socket.connect(address).and_then(|()| socket.local_addr()));
+            match route {
+                Ok(own) => return Ok(own.ip()),
+                Err(error) => trouble = format!("no way from here to {address}: {error}"),
+            }
+        }
+        Err(trouble)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_read_as_people_write_them() {
+        for (text, host, port, shown) in [
+            ("a", "a", 29400, "a:29400"),
+            ("a.b:1", "a.b", 1, "a.b:1"),
+            ("10.0.0.1:29500", "10.0.0.1", 29500, "10.0.0.1:29500"),
+            ("[fd77::1]:5", "fd77::1", 5, "[fd77::1]:5"),
+            ("[::1]", "::1", 29400, "[::1]:29400"),
+            ("::1", "::1", 29400, "[::1]:29400"),
+        ] {
+            let endpoint: Endpoint = text.parse().unwrap();
+            assert_eq!((endpoint.host.as_str(), endpoint.port), (host, port));
+            assert_eq!(endpoint.to_string(), shown);
+        }
+        for text in ["", ":5", "a:", "a:70000", "[::1", "[::1]5"] {
+            assert!(
+                text.parse::<Endpoint>().unwrap_err().contains("write HOST or HOST:PORT"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn this_hosts_own_address_is_found_without_a_packet() {
+        let endpoint: Endpoint = "127.0.0.1:9".parse().unwrap();
+        assert!(endpoint.own_address().unwrap().is_loopback());
+        assert!(endpoint.listen(Some(false)).is_ok());
+        let elsewhere: Endpoint = "192.0.2.1:29400".parse().unwrap();
+        assert!(elsewhere.listen(None).unwrap().is_none());
+        let error = elsewhere.listen(Some(true)).unwrap_err().to_string();
+        assert!(error.contains("--rdzv-endpoint") && error.contains("192.0.2.1"), "{error}");
+    }
+}

@@ -1,0 +1,202 @@
+//! A host's part in a rendezvous, with sockets and a clock: one thread that drives [`Member`](crate::member::Member)
+//! and, where this host leads, [`Leader`](crate::leader::Leader). Whoever starts workers gives it commands and takes
+//! its events.
+
+mod dial;
+mod endpoint;
+mod peer;
+mod run;
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use torchrs_error::{Context, Result};
+
+use crate::action::Connection;
+use crate::ending::Ending;
+use crate::protocol::{Round, Verdict, Why};
+use crate::settings::Settings;
+use crate::token::JobToken;
+
+pub use endpoint::Endpoint;
+
+/// What a host brings to a rendezvous.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The same on all hosts.
+    pub settings: Settings,
+    /// The secret of the job.
+    pub token: JobToken,
+    /// Where the job begins.
+    pub endpoint: Endpoint,
+    /// Whether this host sits there; nothing: if the endpoint's address is its own and free.
+    pub is_host: Option<bool>,
+    /// The address at which other hosts reach this one; nothing: the one by which it reaches the endpoint.
+    pub local_addr: Option<IpAddr>,
+    /// What the system calls this host.
+    pub name: String,
+    /// Workers that it starts.
+    pub nproc: u32,
+    /// Its place, where the user gave one.
+    pub node_rank: Option<u32>,
+}
+
+/// What happened.
+#[derive(Debug)]
+pub enum Event {
+    /// Start the workers of this round, in which this host has that group rank.
+    Start(Round, usize),
+    /// End the workers, then [`Command::WorkersEnded`].
+    Stop {
+        /// They are not asked.
+        at_once: bool,
+        /// What ended the round.
+        why: Why,
+    },
+    /// What the job's store answers to [`Command::Ask`].
+    Answer(u64, Vec<u8>),
+    /// This host leads: what a host's workers ask of the job's store. [`Command::Reply`] answers.
+    Ask(Connection, u64, Vec<u8>),
+    /// This host leads: a connection that may have asked is no more.
+    Gone(Connection),
+    /// This host leads: a round has ended and another follows.
+    Restarting(Ending),
+    /// This host leads: the job has ended. [`Command::Finish`] tells all.
+    Ended(Ending),
+    /// This host leads from now on, or no more.
+    Leads(bool),
+    /// The job is over, with this exit code and report.
+    Over(i32, String),
+    /// The host cannot take part: why.
+    Fail(String),
+    /// For the user's eyes.
+    Say(String),
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub enum Command {
+    /// All workers of the round have ended: how, and what there is to say of them.
+    WorkersEnded(Verdict, Vec<u8>),
+    /// A question to the job's store.
+    Ask(u64, Vec<u8>),
+    /// The answer to [`Event::Ask`].
+    Reply(Connection, u64, Vec<u8>),
+    /// After [`Event::Ended`]: the job's exit code and report.
+    Finish(i32, String),
+    /// End the job.
+    Stop,
+    /// Now is a good time for hosts that wait.
+    Welcome,
+}
+
+/// A host's end of a rendezvous. Dropped, its connections close.
+#[derive(Debug)]
+pub struct Rendezvous {
+    events: Receiver<Event>,
+    ready: Arc<EventFd>,
+    commands: Sender<Input>,
+    wake: Arc<EventFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What reaches the thread from elsewhere in this process.
+enum Input {
+    Command(Command),
+    Dialed(dial::Dialed),
+    Close,
+}
+
+impl Rendezvous {
+    /// Joins a job. What comes of it is an [`Event`].
+    ///
+    /// # Errors
+    /// When the system gives no thread or descriptor.
+    pub fn start(config: Config) -> Result<Self> {
+        let efd = || {
+            EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
+                .context(|| "eventfd of the rendezvous")
+        };
+        let (ready, wake) = (Arc::new(efd()?), Arc::new(efd()?));
+        let (event_sender, events) = channel();
+        let (commands, inputs) = channel();
+        let outlet = run::Outlet { events: event_sender, ready: ready.clone() };
+        let line = dial::Line { results: commands.clone(), wake: wake.clone() };
+        let lost = run::Outlet { events: outlet.events.clone(), ready: ready.clone() };
+        let work = move || {
+            let driver = run::listen(&config, &outlet, &inputs).and_then(|place| {
+                let driver = |place| run::Driver::new(config, outlet, line, inputs, place);
+                place.map(driver).transpose()
+            });
+            match driver {
+                Ok(Some(driver)) => driver.run(),
+                Ok(None) => {}
+                Err(error) => lost.give(Event::Fail(error.to_string())),
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("torchrs-hosts".into())
+            .spawn(work)
+            .context(|| "start the thread of the rendezvous")?;
+        Ok(Rendezvous { events, ready, commands, wake, thread: Some(thread) })
+    }
+
+    /// The next event, if there is one.
+    pub fn try_next(&self) -> Option<Event> {
+        let _ = self.ready.read();
+        match self.events.try_recv() {
+            Ok(event) => {
+                // There may be another.
+                let _ = self.ready.write(1);
+                Some(event)
+            }
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some(Event::Fail(ENDED.into())),
+        }
+    }
+
+    /// The next event, if it comes in time.
+    pub fn next_within(&self, time: Duration) -> Option<Event> {
+        match self.events.recv_timeout(time) {
+            Ok(event) => Some(event),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some(Event::Fail(ENDED.into())),
+        }
+    }
+
+    /// Gives a command.
+    pub fn command(&self, command: Command) {
+        // A thread that has ended has said why.
+        let _ = self.commands.send(Input::Command(command));
+        let _ = self.wake.write(1);
+    }
+}
+
+const ENDED: &str = "the thread of the rendezvous has ended";
+
+/// Becomes readable when there is an event.
+impl AsFd for Rendezvous {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ready.as_fd()
+    }
+}
+
+impl Drop for Rendezvous {
+    fn drop(&mut self) {
+        let _ = self.commands.send(Input::Close);
+        let _ = self.wake.write(1);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// An address, as messages show it.
+fn list(addresses: &[SocketAddr]) -> String {
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,104 @@
+//! A connection to another launcher: a socket and the [`Channel`] on it.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::channel::Channel;
+
+/// Bytes that wait for a peer that does not read them. More, and it is given up.
+const MOST_OUTPUT: usize = 256 << 20;
+/// What an unproved peer has sent at most: two greetings' worth.
+const READ: usize = 64 << 10;
+
+/// One end of a connection.
+pub(super) struct Peer {
+    socket: TcpStream,
+    channel: Channel,
+    pub address: SocketAddr,
+    /// Closed once what was sent is out.
+    pub closing: bool,
+}
+
+/// Why a connection is no more.
+pub(super) type Gone = String;
+
+impl Peer {
+    /// With a socket that is connected. `calls`: this side has opened it.
+    pub fn new(socket: TcpStream, key: &[u8; 32], calls: bool) -> std::io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        socket.set_nodelay(true)?;
+        let address = socket.peer_addr()?;
+        let channel = if calls { Channel::initiator(key) } else { Channel::responder(key) };
+        Ok(Peer { socket, channel, address, closing: false })
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.channel.is_open()
+    }
+
+    /// Whether it has bytes to send.
+    pub fn has_output(&self) -> bool {
+        !self.channel.output().is_empty()
+    }
+
+    /// Takes a message; [`flush`](Self::flush) sends it.
+    pub fn send<T: Serialize>(&mut self, message: &T) {
+        let bytes = postcard::to_stdvec(message).expect("a message of plain data");
+        self.channel.send(&bytes);
+    }
+
+    /// Sends as much as the socket takes.
+    pub fn flush(&mut self) -> Result<(), Gone> {
+        while !self.channel.output().is_empty() {
+            match self.socket.write(self.channel.output()) {
+                Ok(0) => return Err("the connection is closed".into()),
+                Ok(count) => self.channel.sent(count),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        match self.channel.output().len() > MOST_OUTPUT {
+            true => Err("it does not read what is sent to it".into()),
+            false => Ok(()),
+        }
+    }
+
+    /// What has come: whole messages, and why nothing more will.
+    pub fn receive<T: DeserializeOwned>(&mut self) -> (Vec<T>, Option<Gone>) {
+        let (mut messages, mut buffer) = (Vec::new(), vec![0; READ]);
+        loop {
+            let count = match self.socket.read(&mut buffer) {
+                Ok(0) => {
+                    return (messages, Some("the other side has closed the connection".into()));
+                }
+                Ok(count) => count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return (messages, None),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return (messages, Some(error.to_string())),
+            };
+            let whole = match self.channel.receive(&buffer[..count]) {
+                Ok(whole) => whole,
+                Err(broken) => return (messages, Some(broken.to_string())),
+            };
+            for bytes in whole {
+                match postcard::from_bytes(&bytes) {
+                    Ok(message) => messages.push(message),
+                    Err(_) => {
+                        return (messages, Some("it sent a message of another release".into()));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl AsFd for Peer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

@@ -1,0 +1,673 @@
+//! The thread of a rendezvous: sockets, clock, and what the state machines want done.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::eventfd::EventFd;
+use torchrs_error::{Context, Error, Result};
+
+use super::dial::{Dialed, Failed, Line};
+use super::peer::Peer;
+use super::{Command, Config, Event, Input};
+use crate::action::{self, Connection};
+use crate::leader::Leader;
+use crate::member::{self, Member};
+use crate::protocol::{Host, HostId, ToLeader, ToMember};
+
+/// What proves itself for so long is dropped.
+const PROVE_WITHIN: Duration = Duration::from_secs(5);
+/// Connections that have not proved themselves at most.
+const MOST_UNPROVED: usize = 128;
+/// How long a closed rendezvous goes on to send what it has.
+const LINGER: Duration = Duration::from_secs(2);
+
+const WAKE: u64 = u64::MAX;
+const LISTENER: u64 = u64::MAX - 1;
+/// The connection of the leader's own host.
+const OWN: Connection = 0;
+
+/// Where events go.
+pub(super) struct Outlet {
+    pub events: Sender<Event>,
+    pub ready: Arc<EventFd>,
+}
+
+impl Outlet {
+    pub fn give(&self, event: Event) {
+        let _ = self.events.send(event);
+        let _ = self.ready.write(1);
+    }
+}
+
+/// What a connection is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Use {
+    /// This host called its leader, or one that may be.
+    ToLeader,
+    /// This host tells the other what it leads, and hangs up.
+    Claim(Box<ToLeader>),
+    /// Another host called.
+    Incoming,
+}
+
+struct Entry {
+    peer: Peer,
+    used: Use,
+    since: Duration,
+    /// Whether it is known to be open.
+    open: bool,
+    /// What epoll waits for.
+    writes: bool,
+}
+
+/// Where this host's member sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Link {
+    None,
+    /// A call with this number is under way.
+    Dialing(u64),
+    Peer(u64),
+    /// This host leads.
+    Own,
+}
+
+/// Messages between the two halves of one host, and what else must not happen within what caused it.
+enum Later {
+    ToLeader(ToLeader),
+    ToMember(ToMember),
+    Called,
+    OwnClosed,
+}
+
+/// All of a rendezvous on one host.
+pub(super) struct Driver {
+    config: Config,
+    key: [u8; 32],
+    id: HostId,
+    outlet: Outlet,
+    line: Line,
+    inputs: Receiver<Input>,
+    epoll: Epoll,
+    listener: TcpListener,
+    began: Instant,
+    member: Option<Member>,
+    leader: Option<Leader>,
+    link: Link,
+    peers: BTreeMap<u64, Entry>,
+    /// Of connections and calls.
+    next: u64,
+    claims: BTreeMap<u64, ToLeader>,
+    later: VecDeque<Later>,
+    /// Since when the rendezvous is being closed.
+    closing: Option<Duration>,
+}
+
+impl Driver {
+    pub fn new(
+        config: Config,
+        outlet: Outlet,
+        line: Line,
+        inputs: Receiver<Input>,
+        (listener, sits_there): (TcpListener, bool),
+    ) -> Result<Self> {
+        listener.set_nonblocking(true).context(|| "listen for other hosts")?;
+        let what = || "wait for other hosts";
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).context(what)?;
+        epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER)).context(what)?;
+        epoll.add(&*line.wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE)).context(what)?;
+        let key = config.token.key("torchrs rendezvous");
+        let mut driver = Driver {
+            key,
+            id: HostId(random()?),
+            config,
+            outlet,
+            line,
+            inputs,
+            epoll,
+            listener,
+            began: Instant::now(),
+            member: None,
+            leader: None,
+            link: Link::None,
+            peers: BTreeMap::new(),
+            next: OWN + 1,
+            claims: BTreeMap::new(),
+            later: VecDeque::new(),
+            closing: None,
+        };
+        let host = driver.host().context(|| "find this host's address")?;
+        // Nothing: the endpoint's name is looked up at each call.
+        let endpoint = if sits_there { None } else { Some(Vec::new()) };
+        let mut out = Vec::new();
+        let now = driver.now();
+        driver.member =
+            Some(Member::new(driver.config.settings.clone(), host, endpoint, now, &mut out));
+        driver.do_member(out);
+        driver.settle();
+        Ok(driver)
+    }
+
+    fn host(&self) -> std::io::Result<Host> {
+        let version = env!("CARGO_PKG_VERSION");
+        Ok(Host {
+            id: self.id,
+            name: self.config.name.clone(),
+            addresses: vec![self.listener.local_addr()?],
+            nproc: self.config.nproc,
+            node_rank: self.config.node_rank,
+            version: version.to_owned(),
+            fingerprint: fingerprint(version),
+        })
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Until the rendezvous is closed, and a little longer for what is still to be sent.
+    pub fn run(mut self) {
+        let mut events = vec![EpollEvent::empty(); 256];
+        loop {
+            let now = self.now();
+            if let Some(since) = self.closing {
+                let done = self.peers.values().all(|entry| !entry.peer.has_output());
+                if done || now >= since + LINGER {
+                    return;
+                }
+            }
+            let count = match self.epoll.wait(&mut events, self.timeout(now)) {
+                Ok(count) => count,
+                Err(Errno::EINTR) => 0,
+                Err(errno) => {
+                    return self.outlet.give(Event::Fail(format!("epoll failed: {errno}")));
+                }
+            };
+            for event in &events[..count] {
+                match event.data() {
+                    WAKE => self.take_inputs(),
+                    LISTENER => self.accept(),
+                    number => self.peer_is_ready(number),
+                }
+                self.settle();
+            }
+            self.tick();
+        }
+    }
+
+    fn timeout(&self, now: Duration) -> EpollTimeout {
+        let member = self.member.as_ref().and_then(Member::deadline);
+        let leader = self.leader.as_ref().and_then(|leader| leader.deadline(now));
+        let unproved = self.peers.values().filter(|entry| !entry.open);
+        let proof = unproved.map(|entry| entry.since + PROVE_WITHIN).min();
+        let linger = self.closing.map(|since| since + LINGER);
+        let due = [member, leader, proof, linger].into_iter().flatten().min();
+        // A millisecond more, so that the time has come.
+        let wait = due.map(|due| due.saturating_sub(now) + Duration::from_millis(1));
+        wait.map_or(EpollTimeout::NONE, |wait| {
+            EpollTimeout::try_from(wait.min(Duration::from_secs(60))).expect("a minute at most")
+        })
+    }
+
+    fn tick(&mut self) {
+        let now = self.now();
+        let late = |entry: &Entry| !entry.open && now >= entry.since + PROVE_WITHIN;
+        let late: Vec<u64> =
+            self.peers.iter().filter(|(_, entry)| late(entry)).map(|(number, _)| *number).collect();
+        for number in late {
+            self.lose(number, format!("no proof of the job's token within {PROVE_WITHIN:?}"));
+        }
+        if self.closing.is_none() {
+            let mut out = Vec::new();
+            self.member_mut().tick(now, &mut out);
+            self.do_member(out);
+            self.settle();
+            let mut out = Vec::new();
+            if let Some(leader) = &mut self.leader {
+                leader.tick(now, &mut out);
+            }
+            self.do_leader(out);
+        }
+        self.settle();
+    }
+
+    fn member_mut(&mut self) -> &mut Member {
+        self.member.as_mut().expect("it is there from the beginning")
+    }
+
+    /// Does what waits, and sends what is to be sent.
+    fn settle(&mut self) {
+        while let Some(later) = self.later.pop_front() {
+            let (now, mut out) = (self.now(), Vec::new());
+            match later {
+                Later::ToLeader(message) => {
+                    let mut out = Vec::new();
+                    if let Some(leader) = &mut self.leader {
+                        leader.receive(OWN, message, now, &mut out);
+                    }
+                    self.do_leader(out);
+                    continue;
+                }
+                Later::ToMember(message) if self.link == Link::Own => {
+                    self.member_mut().receive(message, now, &mut out);
+                }
+                Later::Called if self.link == Link::Own => self.member_mut().called(now, &mut out),
+                Later::OwnClosed if self.link == Link::Own => {
+                    self.link = Link::None;
+                    let why = "this host's own leader has closed the connection";
+                    self.member_mut().hung_up(why, false, now, &mut out);
+                }
+                // Of a leader that this host is no more.
+                _ => continue,
+            }
+            self.do_member(out);
+        }
+        let numbers: Vec<u64> = self
+            .peers
+            .iter()
+            .filter(|(_, entry)| entry.peer.has_output() || entry.writes || entry.peer.closing)
+            .map(|(number, _)| *number)
+            .collect();
+        for number in numbers {
+            self.flush(number);
+        }
+    }
+
+    fn flush(&mut self, number: u64) {
+        let Some(entry) = self.peers.get_mut(&number) else { return };
+        if let Err(why) = entry.peer.flush() {
+            return self.lose(number, why);
+        }
+        let writes = entry.peer.has_output();
+        if entry.peer.closing && !writes {
+            self.forget(number);
+            return;
+        }
+        if writes != entry.writes {
+            entry.writes = writes;
+            let mut flags = EpollFlags::EPOLLIN;
+            flags.set(EpollFlags::EPOLLOUT, writes);
+            if self.epoll.modify(&entry.peer, &mut EpollEvent::new(flags, number)).is_err() {
+                self.lose(number, "epoll refused it".into());
+            }
+        }
+    }
+
+    fn take_inputs(&mut self) {
+        let _ = self.line.wake.read();
+        loop {
+            match self.inputs.try_recv() {
+                Ok(Input::Command(command)) => self.obey(command),
+                Ok(Input::Dialed(dialed)) => self.dialed(dialed),
+                Ok(Input::Close) | Err(TryRecvError::Disconnected) => {
+                    self.closing.get_or_insert(self.began.elapsed());
+                    return;
+                }
+                Err(TryRecvError::Empty) => return,
+            }
+            self.settle();
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        let (now, mut out, mut asked) = (self.now(), Vec::new(), Vec::new());
+        match command {
+            Command::WorkersEnded(verdict, report) => {
+                self.member_mut().workers_ended(verdict, report, now, &mut asked);
+            }
+            Command::Ask(number, request) => {
+                asked.push(member::Action::Send(ToLeader::Ask { number, request }));
+            }
+            Command::Reply(to, number, reply) => {
+                out.push(action::Action::Send(to, ToMember::Answer { number, reply }));
+            }
+            Command::Finish(exit_code, text) => {
+                if let Some(leader) = &mut self.leader {
+                    leader.finish(exit_code, text, &mut out);
+                }
+            }
+            Command::Stop => match &mut self.leader {
+                Some(leader) => leader.stop(now, &mut out),
+                None => asked.push(member::Action::Fail("it was asked to stop".into())),
+            },
+            Command::Welcome => {
+                if let Some(leader) = &mut self.leader {
+                    leader.welcome(now, &mut out);
+                }
+            }
+        }
+        self.do_member(asked);
+        self.do_leader(out);
+    }
+
+    fn dialed(&mut self, dialed: Dialed) {
+        let Dialed { number, result } = dialed;
+        let claim = self.claims.remove(&number);
+        if claim.is_none() && self.link != Link::Dialing(number) {
+            return;
+        }
+        let opened = result.and_then(|socket| {
+            Peer::new(socket, &self.key, true)
+                .map_err(|error| Failed { why: error.to_string(), refused: false })
+        });
+        match (opened, claim) {
+            (Ok(peer), Some(claim)) => {
+                self.enter(peer, Use::Claim(Box::new(claim)));
+            }
+            (Ok(peer), None) => {
+                if let Some(number) = self.enter(peer, Use::ToLeader) {
+                    self.link = Link::Peer(number);
+                }
+            }
+            (Err(_), Some(_)) => {}
+            (Err(failed), None) => {
+                self.link = Link::None;
+                let (now, mut out) = (self.now(), Vec::new());
+                self.member_mut().hung_up(&failed.why, failed.refused, now, &mut out);
+                self.do_member(out);
+            }
+        }
+    }
+
+    fn enter(&mut self, peer: Peer, used: Use) -> Option<u64> {
+        let number = self.next;
+        self.next += 1;
+        self.epoll.add(&peer, EpollEvent::new(EpollFlags::EPOLLIN, number)).ok()?;
+        let entry = Entry { peer, used, since: self.now(), open: false, writes: false };
+        self.peers.insert(number, entry);
+        self.flush(number);
+        Some(number)
+    }
+
+    fn accept(&mut self) {
+        // Others wait in the kernel's queue till the next turn of the loop.
+        for _ in 0..64 {
+            match self.listener.accept() {
+                Ok((socket, _)) => {
+                    let unproved = self.peers.values().filter(|entry| !entry.open).count();
+                    if unproved >= MOST_UNPROVED {
+                        continue;
+                    }
+                    if let Ok(peer) = Peer::new(socket, &self.key, false) {
+                        self.enter(peer, Use::Incoming);
+                    }
+                }
+                // Of an error that stays, such as too many open files, the next look tells.
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn peer_is_ready(&mut self, number: u64) {
+        let Some(entry) = self.peers.get_mut(&number) else { return };
+        match entry.used {
+            Use::Incoming => {
+                let (messages, gone) = entry.peer.receive::<ToLeader>();
+                self.opened(number);
+                for message in messages {
+                    self.from_member(number, message);
+                }
+                gone.into_iter().for_each(|why| self.lose(number, why));
+            }
+            Use::ToLeader => {
+                let (messages, gone) = entry.peer.receive::<ToMember>();
+                self.opened(number);
+                for message in messages {
+                    let (now, mut out) = (self.now(), Vec::new());
+                    if self.link == Link::Peer(number) {
+                        self.member_mut().receive(message, now, &mut out);
+                    }
+                    self.do_member(out);
+                }
+                gone.into_iter().for_each(|why| self.lose(number, why));
+            }
+            Use::Claim(_) => {
+                let (_, gone) = entry.peer.receive::<ToMember>();
+                self.opened(number);
+                gone.into_iter().for_each(|why| self.lose(number, why));
+            }
+        }
+    }
+
+    /// Looks whether a connection has been proved just now.
+    fn opened(&mut self, number: u64) {
+        let Some(entry) = self.peers.get_mut(&number) else { return };
+        if entry.open || !entry.peer.is_open() {
+            return;
+        }
+        entry.open = true;
+        match entry.used.clone() {
+            Use::Incoming if self.leader.is_none() => {
+                let referral = self.member.as_ref().map(Member::referral);
+                let entry = self.peers.get_mut(&number).expect("just there");
+                entry.peer.send(&referral.unwrap_or(ToMember::NotLeader { round: None }));
+            }
+            Use::Incoming => {}
+            Use::Claim(claim) => {
+                entry.peer.send(&*claim);
+                entry.peer.closing = true;
+            }
+            Use::ToLeader => {
+                let (now, mut out) = (self.now(), Vec::new());
+                self.member_mut().called(now, &mut out);
+                self.do_member(out);
+            }
+        }
+    }
+
+    fn from_member(&mut self, number: u64, message: ToLeader) {
+        let (now, mut out) = (self.now(), Vec::new());
+        if let Some(leader) = &mut self.leader {
+            leader.receive(number, message, now, &mut out);
+        }
+        self.do_leader(out);
+    }
+
+    /// A connection is no more.
+    fn lose(&mut self, number: u64, why: String) {
+        let Some(entry) = self.forget(number) else { return };
+        let (now, mut out) = (self.now(), Vec::new());
+        match entry.used {
+            Use::Claim(_) => {}
+            Use::Incoming => {
+                if let Some(leader) = &mut self.leader {
+                    leader.disconnected(number, now, &mut out);
+                }
+                self.do_leader(out);
+                self.outlet.give(Event::Gone(number));
+            }
+            Use::ToLeader if self.link == Link::Peer(number) => {
+                self.link = Link::None;
+                let address = entry.peer.address;
+                let why = match entry.open {
+                    true => format!("{address}: {why}"),
+                    false => format!(
+                        "{address} did not prove that it has the job's token ({why}): set the same \
+                         TORCHRS_JOB_TOKEN on all hosts"
+                    ),
+                };
+                let mut out = Vec::new();
+                self.member_mut().hung_up(&why, false, now, &mut out);
+                self.do_member(out);
+            }
+            Use::ToLeader => {}
+        }
+    }
+
+    fn forget(&mut self, number: u64) -> Option<Entry> {
+        let entry = self.peers.remove(&number)?;
+        let _ = self.epoll.delete(entry.peer.as_fd());
+        Some(entry)
+    }
+
+    fn hang_up(&mut self) {
+        if let Link::Peer(number) = std::mem::replace(&mut self.link, Link::None)
+            && let Some(entry) = self.peers.get_mut(&number)
+        {
+            entry.peer.closing = true;
+        }
+    }
+
+    fn do_member(&mut self, actions: Vec<member::Action>) {
+        for action in actions {
+            match action {
+                member::Action::Call(addresses) => {
+                    self.hang_up();
+                    let number = self.next;
+                    self.next += 1;
+                    self.link = Link::Dialing(number);
+                    self.line.dial(number, addresses, &self.config.endpoint);
+                }
+                member::Action::Lead { term, last } => {
+                    self.hang_up();
+                    let settings = self.config.settings.clone();
+                    self.leader = Some(Leader::new(settings, self.id, term, last, self.now()));
+                    self.link = Link::Own;
+                    self.outlet.give(Event::Leads(true));
+                    self.later.push_back(Later::Called);
+                }
+                member::Action::Resign => self.drop_leader(),
+                member::Action::Send(message) => match self.link {
+                    Link::Own => self.later.push_back(Later::ToLeader(message)),
+                    Link::Peer(number) => {
+                        if let Some(entry) = self.peers.get_mut(&number).filter(|e| e.open) {
+                            entry.peer.send(&message);
+                        }
+                    }
+                    Link::None | Link::Dialing(_) => {}
+                },
+                member::Action::Claim(addresses, round) => {
+                    let job = self.config.settings.job.clone();
+                    let number = self.next;
+                    self.next += 1;
+                    self.claims.insert(number, ToLeader::Claim { job, round });
+                    self.line.dial(number, addresses, &self.config.endpoint);
+                }
+                member::Action::Start(round) => {
+                    let group_rank = round.group_rank(self.id).expect("it takes part");
+                    self.outlet.give(Event::Start(round, group_rank));
+                }
+                member::Action::Stop { at_once, why } => {
+                    self.outlet.give(Event::Stop { at_once, why })
+                }
+                member::Action::Answer(number, reply) => {
+                    self.outlet.give(Event::Answer(number, reply));
+                }
+                member::Action::Over { exit_code, text } => {
+                    self.outlet.give(Event::Over(exit_code, text));
+                }
+                member::Action::Fail(why) => self.outlet.give(Event::Fail(why)),
+                member::Action::Say(text) => self.outlet.give(Event::Say(text)),
+            }
+        }
+    }
+
+    fn drop_leader(&mut self) {
+        if self.leader.take().is_none() {
+            return;
+        }
+        if self.link == Link::Own {
+            self.link = Link::None;
+        }
+        for entry in self.peers.values_mut().filter(|entry| entry.used == Use::Incoming) {
+            entry.peer.closing = true;
+        }
+        self.outlet.give(Event::Leads(false));
+    }
+
+    fn do_leader(&mut self, actions: Vec<action::Action>) {
+        for action in actions {
+            match action {
+                action::Action::Send(OWN, message) => {
+                    self.later.push_back(Later::ToMember(message));
+                }
+                action::Action::Send(to, message) => {
+                    if let Some(entry) = self.peers.get_mut(&to).filter(|entry| entry.open) {
+                        entry.peer.send(&message);
+                    }
+                }
+                action::Action::Close(OWN) => self.later.push_back(Later::OwnClosed),
+                action::Action::Close(number) => {
+                    if let Some(entry) = self.peers.get_mut(&number) {
+                        entry.peer.closing = true;
+                    }
+                }
+                action::Action::Ask(from, number, request) => {
+                    self.outlet.give(Event::Ask(from, number, request));
+                }
+                action::Action::Resign(known) => {
+                    self.drop_leader();
+                    let (now, mut out) = (self.now(), Vec::new());
+                    self.member_mut().resigned(known, now, &mut out);
+                    self.do_member(out);
+                }
+                action::Action::Restarting(ending) => self.outlet.give(Event::Restarting(ending)),
+                action::Action::Ended(ending) => self.outlet.give(Event::Ended(ending)),
+            }
+        }
+    }
+}
+
+/// Finds where this host listens, and whether that is where the job begins. A name that is not known yet may be
+/// known soon.
+pub(super) fn listen(
+    config: &Config,
+    outlet: &Outlet,
+    inputs: &Receiver<Input>,
+) -> Result<Option<(TcpListener, bool)>> {
+    let began = Instant::now();
+    let mut said = false;
+    loop {
+        if config.is_host != Some(false)
+            && let Some(listener) = config.endpoint.listen(config.is_host)?
+        {
+            return Ok(Some((listener, true)));
+        }
+        let why = match own_address(config) {
+            Ok(address) => {
+                let listener = TcpListener::bind(SocketAddr::new(address, 0)).map_err(|error| {
+                    let what = format!("is {address}, where this host cannot listen: {error}");
+                    Error::config("--local-addr", what)
+                })?;
+                return Ok(Some((listener, false)));
+            }
+            Err(why) => format!("`{}`: {why}", config.endpoint),
+        };
+        if began.elapsed() >= config.settings.join_timeout {
+            return Err(Error::config("--rdzv-endpoint", why));
+        }
+        if !std::mem::replace(&mut said, true) {
+            outlet.give(Event::Say(format!("--rdzv-endpoint {why}; trying again")));
+        }
+        if let Ok(Input::Close) | Err(RecvTimeoutError::Disconnected) =
+            inputs.recv_timeout(Duration::from_secs(1))
+        {
+            return Ok(None);
+        }
+    }
+}
+
+fn own_address(config: &Config) -> std::result::Result<IpAddr, String> {
+    config.local_addr.map_or_else(|| config.endpoint.own_address(), Ok)
+}
+
+fn random() -> Result<u64> {
+    let mut bytes = [0; 8];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes))
+        .context(|| "read /dev/urandom")?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// Of what has to be the same on all hosts.
+fn fingerprint(version: &str) -> u64 {
+    // FNV-1a: the same in every build.
+    version.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
