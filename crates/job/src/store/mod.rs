@@ -3,6 +3,8 @@
 //! port is opened on one host. Its client is the library's `torchrs::distributed::Store`.
 
 #[doc(hidden)]
+pub mod hosts;
+#[doc(hidden)]
 pub mod packet;
 #[doc(hidden)]
 pub mod server;
@@ -10,4 +12,5 @@ mod state;
 #[doc(hidden)]
 pub mod wire;
 
+pub use hosts::{OF_HOST, Uplink};
 pub use server::StoreServer;

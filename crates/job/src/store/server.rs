@@ -17,6 +17,7 @@ use nix::sys::socket::{
 use nix::unistd::getuid;
 use parking_lot::Mutex;
 
+use super::hosts::{HOSTS, Hosts, Keys, OF_HOST, Uplink, keys_of};
 use super::packet;
 use super::state::{ConnectionId, Outgoing, StoreState};
 use super::wire::{Assembler, Reply, Request, decode, encode, packets};
@@ -53,8 +54,20 @@ struct Shared {
     wake: EventFd,
     stop: AtomicBool,
     arrivals: Mutex<Vec<OwnedFd>>,
-    /// Keys and values that this process sets.
-    told: Mutex<Vec<(String, String)>>,
+    mail: Mutex<Vec<Mail>>,
+}
+
+/// What this process, or another host, has for the server.
+#[derive(Debug)]
+enum Mail {
+    /// A key and a value that this process sets.
+    Told(String, String),
+    /// A host's server asks.
+    Asked { host: u64, request: Vec<u8> },
+    /// The job's server answers.
+    Answered { number: u64, reply: Vec<u8> },
+    /// A host is no more: what it waited for is forgotten.
+    Gone { host: u64 },
 }
 
 impl StoreServer {
@@ -72,7 +85,31 @@ impl StoreServer {
     /// # Errors
     /// [`Error::Os`] when the system is out of descriptors or threads.
     pub fn start() -> Result<Self> {
-        Self::spawn(None)
+        Self::spawn(None, None)
+    }
+
+    /// Starts the server of one host of several. Keys that begin with [`OF_HOST`], and all that hold descriptors, are
+    /// its own. The others are the job's: with `holds_job` they are here, too, else `uplink` is asked for them.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_among_hosts(uplink: Box<dyn Uplink>, holds_job: bool) -> Result<Self> {
+        Self::spawn(None, Some(Hosts::new(uplink, holds_job)))
+    }
+
+    /// A request that another host's server gave to its [`Uplink`].
+    pub fn asked(&self, host: u64, request: Vec<u8>) {
+        self.shared.post(Mail::Asked { host, request });
+    }
+
+    /// The answer to what this server has asked its [`Uplink`].
+    pub fn answered(&self, number: u64, reply: Vec<u8>) {
+        self.shared.post(Mail::Answered { number, reply });
+    }
+
+    /// Another host is no more.
+    pub fn host_gone(&self, host: u64) {
+        self.shared.post(Mail::Gone { host });
     }
 
     /// Starts a server that also listens on the abstract unix socket `name` (no file appears).
@@ -106,10 +143,10 @@ impl StoreServer {
         }
         listen(&listener, Backlog::new(128).unwrap_or(Backlog::MAXCONN))
             .context(|| format!("listen on `@{name}`"))?;
-        Self::spawn(Some(listener))
+        Self::spawn(Some(listener), None)
     }
 
-    fn spawn(listener: Option<OwnedFd>) -> Result<Self> {
+    fn spawn(listener: Option<OwnedFd>, hosts: Option<Hosts>) -> Result<Self> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let wake = EventFd::from_value_and_flags(0, flags).context(|| "eventfd for the store")?;
         let epoll =
@@ -123,8 +160,8 @@ impl StoreServer {
                 .context(|| "epoll for the store")?;
         }
         let arrivals = Mutex::new(Vec::new());
-        let (stop, told) = (AtomicBool::new(false), Mutex::default());
-        let shared = Arc::new(Shared { wake, stop, arrivals, told });
+        let (stop, mail) = (AtomicBool::new(false), Mutex::default());
+        let shared = Arc::new(Shared { wake, stop, arrivals, mail });
         let mut server = Server {
             shared: shared.clone(),
             epoll,
@@ -132,6 +169,7 @@ impl StoreServer {
             connections: HashMap::new(),
             next: FIRST_CONNECTION,
             state: StoreState::default(),
+            hosts,
         };
         let thread = std::thread::Builder::new()
             .name("torchrs-store".into())
@@ -168,8 +206,7 @@ impl StoreServer {
     /// Says that the process of a rank has ended, and how, for whoever waits for it to join: a rank that
     /// ends in peace before it has joined would be waited for until the deadline.
     pub fn rank_ended(&self, rank: usize, how: &str) {
-        self.shared.told.lock().push((ended_key(rank), how.to_owned()));
-        self.shared.notify();
+        self.shared.post(Mail::Told(ended_key(rank), how.to_owned()));
     }
 }
 
@@ -184,6 +221,11 @@ impl Drop for StoreServer {
 }
 
 impl Shared {
+    fn post(&self, mail: Mail) {
+        self.mail.lock().push(mail);
+        self.notify();
+    }
+
     fn notify(&self) {
         // Fails only when the counter is at its maximum, and then the thread is awake anyway.
         let _ = self.wake.write(1);
@@ -211,6 +253,8 @@ struct Server {
     connections: HashMap<ConnectionId, Connection>,
     next: ConnectionId,
     state: StoreState<Arc<OwnedFd>>,
+    /// Of a job over several hosts.
+    hosts: Option<Hosts>,
 }
 
 /// The connection is to be dropped: it has closed, or broken the protocol.
@@ -237,7 +281,7 @@ impl Server {
                         }
                         let arrivals = std::mem::take(&mut *self.shared.arrivals.lock());
                         arrivals.into_iter().for_each(|socket| self.add(socket));
-                        self.set_told();
+                        self.read_mail();
                     }
                     LISTENER => self.accept(),
                     id => {
@@ -252,15 +296,67 @@ impl Server {
         }
     }
 
-    /// Sets what this process has to say, and wakes the clients that wait for it.
-    fn set_told(&mut self) {
-        let told = std::mem::take(&mut *self.shared.told.lock());
-        for (key, value) in told {
-            let (mut out, request) =
-                (Vec::new(), Request::Set { key: &key, value: value.as_bytes() });
-            // The answer goes to no connection.
-            let _ = self.state.apply(WAKE, 0, request, Vec::new(), &mut out);
+    /// Does what this process and other hosts have for it.
+    fn read_mail(&mut self) {
+        let mail = std::mem::take(&mut *self.shared.mail.lock());
+        for one in mail {
+            let mut out = Vec::new();
+            match one {
+                Mail::Told(key, value) => {
+                    let request = Request::Set { key: &key, value: value.as_bytes() };
+                    // The answer goes to no connection.
+                    let _ = self.apply(WAKE, 0, request, Vec::new(), &mut out);
+                }
+                Mail::Asked { host, request } => {
+                    // A host's server is of this job, and passes on nothing with descriptors.
+                    if let Ok(request) = decode::<Request>(&request)
+                        && (keys_of(&request.body) == Keys::Job
+                            || matches!(request.body, Request::Cancel { .. }))
+                    {
+                        let (from, id) = (HOSTS | host, request.id);
+                        let _ = self.state.apply(from, id, request.body, Vec::new(), &mut out);
+                    }
+                }
+                Mail::Answered { number, reply } => {
+                    let waiter = self.hosts.as_mut().and_then(|hosts| hosts.answered(number));
+                    if let (Some((to, id)), Ok(reply)) = (waiter, decode::<Reply>(&reply)) {
+                        out.push(Outgoing { to, id, reply: reply.body, fds: Vec::new() });
+                    }
+                }
+                Mail::Gone { host } => self.state.disconnect(HOSTS | host),
+            }
             self.deliver(out);
+        }
+    }
+
+    /// Carries out a request, or passes it on to where its keys are.
+    fn apply(
+        &mut self,
+        from: ConnectionId,
+        id: u64,
+        request: Request<'_>,
+        fds: Vec<Arc<OwnedFd>>,
+        out: &mut Vec<Outgoing<Arc<OwnedFd>>>,
+    ) -> Result<(), Gone> {
+        let Some(hosts) = self.hosts.as_mut().filter(|hosts| !hosts.holds_job) else {
+            return self.state.apply(from, id, request, fds, out).map_err(|_| Gone);
+        };
+        if let Request::Cancel { id } = request {
+            hosts.cancel(from, Some(id));
+        }
+        match keys_of(&request) {
+            Keys::Host => self.state.apply(from, id, request, fds, out).map_err(|_| Gone),
+            Keys::Job if fds.is_empty() => {
+                let number = if from == WAKE { hosts.unanswered() } else { hosts.pass_on(from, id) };
+                hosts.uplink.ask(number, encode(number, &request));
+                Ok(())
+            }
+            Keys::Job => Err(Gone),
+            Keys::Mixed => {
+                let why = format!("wait for keys that begin with `{OF_HOST}` and others apart");
+                out.push(Outgoing { to: from, id, reply: Reply::Refused(why), fds: Vec::new() });
+                Ok(())
+            }
         }
     }
 
@@ -291,6 +387,9 @@ impl Server {
             let _ = self.epoll.delete(&connection.socket);
         }
         self.state.disconnect(id);
+        if let Some(hosts) = &mut self.hosts {
+            hosts.cancel(id, None);
+        }
     }
 
     /// Reads one packet of a connection, or sends what was left over for it.
@@ -315,7 +414,7 @@ impl Server {
             Ok(Some(message)) => {
                 let request = decode::<Request>(&message).map_err(|_| Gone)?;
                 let fds = packet.fds.into_iter().map(Arc::new).collect();
-                self.state.apply(id, request.id, request.body, fds, out).map_err(|_| Gone)
+                self.apply(id, request.id, request.body, fds, out)
             }
             Ok(None) if packet.fds.is_empty() => Ok(()),
             Ok(None) | Err(_) => Err(Gone),
@@ -324,6 +423,10 @@ impl Server {
 
     fn deliver(&mut self, answers: Vec<Outgoing<Arc<OwnedFd>>>) {
         for Outgoing { to, id, reply, fds } in answers {
+            if let Some(hosts) = self.hosts.as_ref().filter(|_| to & HOSTS != 0) {
+                hosts.uplink.reply(to & !HOSTS, id, encode::<Reply>(id, &reply));
+                continue;
+            }
             let Some(connection) = self.connections.get_mut(&to) else { continue };
             let message = packets(&encode::<Reply>(id, &reply));
             let last = message.len() - 1;
