@@ -11,7 +11,7 @@ use nix::unistd::read;
 
 use crate::console::Console;
 use crate::deadline::poll_timeout;
-use crate::lines::{Lines, Screen, clear, prefix};
+use crate::lines::{Lines, Screen, clear};
 use crate::outputs::Stream;
 use crate::streams::{Input, Shared};
 
@@ -48,12 +48,11 @@ impl Carrier {
     pub fn new(
         place: Option<Stream>,
         inputs: Vec<Input>,
-        nproc: usize,
         wake: Arc<EventFd>,
         shared: Arc<Shared>,
     ) -> Self {
         let source = |(id, input): (usize, Input)| {
-            let lines = (nproc > 1).then(|| Lines::new(id, prefix(input.rank).into_bytes()));
+            let lines = input.prefix.clone().map(|prefix| Lines::new(id, prefix.into_bytes()));
             Source { input, lines, open: true }
         };
         Carrier {
@@ -141,7 +140,7 @@ impl Carrier {
     fn take(&mut self, id: usize, bytes: &[u8]) {
         let input = &mut self.sources[id].input;
         if input.stream == Stream::Stderr {
-            self.shared.keep_tail(input.rank, bytes);
+            self.shared.keep_tail(input.local_rank, bytes);
         }
         if let Some(warning) = input.log.as_mut().and_then(|log| log.write(bytes)) {
             self.shared.notice(warning);

@@ -12,9 +12,11 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, ValueHint};
 use clap_complete::Shell;
 use torchrs_job::cluster::ClusterTask;
 use torchrs_job::variables::unknown_variables;
+use torchrs_rendezvous::driver::Endpoint;
 
 use crate::console::say;
 use crate::documents;
+use crate::hosts::{ScaleUpOption, nnodes, scale_up};
 use crate::nproc::Nproc;
 use crate::outputs::StreamMap;
 
@@ -97,12 +99,13 @@ pub struct Options {
     )]
     pub run_id: Option<String>,
 
-    /// MASTER_ADDR for the workers.
-    #[arg(long, alias = "master_addr", value_name = "HOST", default_value = "127.0.0.1")]
-    pub master_addr: String,
+    /// On one host: MASTER_ADDR for the workers [default: 127.0.0.1]. On several: the host of --node-rank 0,
+    /// where all meet.
+    #[arg(long, alias = "master_addr", value_name = "HOST")]
+    pub master_addr: Option<String>,
 
-    /// MASTER_PORT for the workers; it must be free. torchrs itself opens no port on one host;
-    /// 0 picks a number.
+    /// On one host: MASTER_PORT for the workers; it must be free (torchrs itself opens no port), and 0 picks a
+    /// number. On several: the port where all meet [default: 29500]; the workers' is the next.
     #[arg(long, alias = "master_port", value_name = "PORT", default_value_t = 0)]
     pub master_port: u16,
 
@@ -111,9 +114,41 @@ pub struct Options {
     #[arg(long)]
     pub standalone: bool,
 
-    /// Hosts: only 1 so far.
-    #[arg(long, value_name = "N", default_value = "1", value_parser = one_host)]
-    pub nnodes: u32,
+    /// Hosts that run the job, each with its own launcher: N, or MIN:MAX for a job that goes on with
+    /// fewer and takes in more.
+    #[arg(long, value_name = "N|MIN:MAX", default_value = "1", value_parser = nnodes)]
+    pub nnodes: (u32, u32),
+
+    /// This host's place among N, from 0. Needed with --master-addr.
+    #[arg(long, alias = "node_rank", value_name = "K")]
+    pub node_rank: Option<u32>,
+
+    /// How hosts meet: `static` at --master-addr, `c10d` at --rdzv-endpoint [default: what is given].
+    #[arg(long, alias = "rdzv_backend", value_name = "static|c10d")]
+    pub rdzv_backend: Option<String>,
+
+    /// The host where the job begins, the same on all; the launcher there leads at first.
+    #[arg(long, alias = "rdzv_endpoint", value_name = "HOST[:PORT]")]
+    pub rdzv_endpoint: Option<Endpoint>,
+
+    /// Times and choices of the meeting: is_host, join_timeout and last_call_timeout (in seconds), as in
+    /// `join_timeout=600,last_call_timeout=30`.
+    #[arg(long, alias = "rdzv_conf", value_name = "KEY=VALUE,...")]
+    pub rdzv_conf: Option<String>,
+
+    /// The address at which other hosts reach this one [default: the one by which it reaches the endpoint].
+    #[arg(long, alias = "local_addr", value_name = "HOST")]
+    pub local_addr: Option<String>,
+
+    /// When a host that comes late takes part: `now` (all workers start again), `at-checkpoint` (when the
+    /// program asks for it), or `never` (it is a spare).
+    #[arg(long, alias = "scale_up", value_name = "WHEN", default_value = "now", value_parser = scale_up)]
+    pub scale_up: ScaleUpOption,
+
+    /// A file with the secret that all hosts of a job share, readable by you alone [default: what
+    /// TORCHRS_JOB_TOKEN holds].
+    #[arg(long, alias = "token_file", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub token_file: Option<PathBuf>,
 
     /// Do not look for PROGRAM in a cargo workspace and build nothing.
     #[arg(long)]
@@ -138,7 +173,7 @@ pub struct Options {
 }
 
 /// Variables that stand for options that are not given, and the options' names as fields and in words.
-const VARIABLES: [(&str, &str, &str); 11] = [
+const VARIABLES: [(&str, &str, &str); 16] = [
     ("PET_NNODES", "nnodes", "nnodes"),
     ("PET_NPROC_PER_NODE", "nproc", "nproc"),
     ("PET_MAX_RESTARTS", "max_restarts", "max-restarts"),
@@ -149,6 +184,11 @@ const VARIABLES: [(&str, &str, &str); 11] = [
     ("PET_TEE", "tee", "tee"),
     ("PET_MASTER_ADDR", "master_addr", "master-addr"),
     ("PET_MASTER_PORT", "master_port", "master-port"),
+    ("PET_NODE_RANK", "node_rank", "node-rank"),
+    ("PET_RDZV_BACKEND", "rdzv_backend", "rdzv-backend"),
+    ("PET_RDZV_ENDPOINT", "rdzv_endpoint", "rdzv-endpoint"),
+    ("PET_RDZV_CONF", "rdzv_conf", "rdzv-conf"),
+    ("PET_LOCAL_ADDR", "local_addr", "local-addr"),
     ("TORCHRS_SIMULATE_GPUS", "simulate_gpus", "simulate-gpus"),
 ];
 
@@ -271,13 +311,6 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "give a time between 0 seconds and a year".to_owned())
 }
 
-fn one_host(text: &str) -> Result<u32, String> {
-    match text {
-        "1" | "1:1" => Ok(1),
-        _ => Err("this version runs on one host; jobs across hosts come with a later one".into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -324,9 +357,9 @@ mod tests {
         let o = both("x t --x", &set).unwrap();
         assert_eq!((o.nproc, o.max_restarts), (Nproc::Count(8), 0));
         assert_eq!(both("x --nproc 2 t", &set).unwrap().nproc, Nproc::Count(2));
-        let (error, from) = both("x t", &[("PET_NNODES", "2")]).unwrap_err();
-        assert!(error.to_string().contains("one host"), "{error}");
-        assert_eq!(from, "PET_NNODES=2");
+        let (error, from) = both("x t", &[("PET_NNODES", "none")]).unwrap_err();
+        assert!(error.to_string().contains("MIN:MAX"), "{error}");
+        assert_eq!(from, "PET_NNODES=none");
         let gpus = |value| both("x t", &[("TORCHRS_SIMULATE_GPUS", value)]);
         assert_eq!(gpus("2").unwrap().simulate_gpus, Some(2));
         assert_eq!(gpus("0").unwrap().simulate_gpus, None);
@@ -359,7 +392,7 @@ mod tests {
     #[test]
     fn values_that_make_no_sense_are_refused_with_the_reason() {
         for (line, reason) in [
-            ("x --nnodes 2 t", "one host"),
+            ("x --nnodes 0 t", "at least 1"),
             ("x --grace -1 t", "between 0"),
             ("x --grace soon t", "not a number of seconds"),
             ("x --nproc 0 t", "at least 1"),

@@ -12,13 +12,14 @@ use crate::console::{is_terminal, terminal_size};
 use crate::lines::prefix;
 use crate::nproc::cores;
 use crate::outputs::Stream;
+use crate::place::Place;
 use crate::plan::Plan;
 
 /// What differs between workers and attempts.
 pub struct Of<'a> {
     pub plan: &'a Plan,
-    pub rank: usize,
-    pub attempt: u32,
+    pub place: &'a Place,
+    pub local_rank: usize,
     /// The supervisor's pid.
     pub parent: i32,
     /// Where the worker writes its error record.
@@ -51,21 +52,21 @@ pub fn of_worker(of: &Of) -> Vec<CString> {
 }
 
 fn contract(of: &Of) -> Vec<(&'static str, String)> {
-    let plan = of.plan;
-    let (rank, world) = (of.rank.to_string(), plan.nproc.to_string());
+    let (plan, place) = (of.plan, of.place);
+    let (rank, world) = (place.rank(of.local_rank).to_string(), place.world_size.to_string());
     let mut set = vec![
         ("RANK", rank.clone()),
-        ("LOCAL_RANK", rank.clone()),
+        ("LOCAL_RANK", of.local_rank.to_string()),
         ("ROLE_RANK", rank),
-        ("GROUP_RANK", "0".into()),
+        ("GROUP_RANK", place.group_rank.to_string()),
         ("ROLE_NAME", plan.role.clone()),
         ("WORLD_SIZE", world.clone()),
-        ("LOCAL_WORLD_SIZE", world.clone()),
+        ("LOCAL_WORLD_SIZE", place.nproc.to_string()),
         ("ROLE_WORLD_SIZE", world),
-        ("GROUP_WORLD_SIZE", "1".into()),
-        ("MASTER_ADDR", plan.master_addr.clone()),
-        ("MASTER_PORT", plan.master_port.to_string()),
-        ("TORCHELASTIC_RESTART_COUNT", of.attempt.to_string()),
+        ("GROUP_WORLD_SIZE", place.hosts.to_string()),
+        ("MASTER_ADDR", place.master_addr.clone()),
+        ("MASTER_PORT", place.master_port.to_string()),
+        ("TORCHELASTIC_RESTART_COUNT", place.restarts.to_string()),
         ("TORCHELASTIC_MAX_RESTARTS", plan.max_restarts.to_string()),
         ("TORCHELASTIC_RUN_ID", plan.run_id.clone()),
         ("TORCHELASTIC_ERROR_FILE", format!("/proc/self/fd/{}", of.error_fd)),
@@ -73,14 +74,14 @@ fn contract(of: &Of) -> Vec<(&'static str, String)> {
         (PARENT_PID, of.parent.to_string()),
         ("TORCHRS_JOB_ID", plan.job_id.clone()),
     ];
-    set.extend(terminal(plan, of.rank));
+    set.extend(terminal(plan, place, of.local_rank));
     set
 }
 
 /// A worker writes into a pipe; if a person sees the other end, it may still draw a progress bar
 /// (lines that end in a carriage return), as wide as the terminal less the prefix.
-fn terminal(plan: &Plan, rank: usize) -> Vec<(&'static str, String)> {
-    let shown = |s: &Stream| plan.outputs[rank][*s as usize].terminal && is_terminal(*s);
+fn terminal(plan: &Plan, place: &Place, local_rank: usize) -> Vec<(&'static str, String)> {
+    let shown = |s: &Stream| plan.outputs[local_rank][*s as usize].terminal && is_terminal(*s);
     let streams: Vec<Stream> = Stream::BOTH.into_iter().filter(shown).collect();
     if streams.is_empty() {
         return Vec::new();
@@ -88,7 +89,8 @@ fn terminal(plan: &Plan, rank: usize) -> Vec<(&'static str, String)> {
     let names: Vec<&str> = streams.iter().map(|s| s.name()).collect();
     let mut set = vec![("TORCHRS_TERMINAL", names.join(","))];
     if let Some(size) = terminal_size(streams[0]) {
-        let prefix = if plan.nproc > 1 { prefix(rank).len() } else { 0 };
+        let several = place.world_size > 1;
+        let prefix = if several { prefix(place.rank(local_rank)).len() } else { 0 };
         let columns = usize::from(size.columns).saturating_sub(prefix).max(1);
         set.extend([("COLUMNS", columns.to_string()), ("LINES", size.lines.to_string())]);
     }

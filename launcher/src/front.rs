@@ -14,6 +14,7 @@ use crate::cli::{self, Options};
 use crate::console::say;
 use crate::environment;
 use crate::failure::{Doing, Failure};
+use crate::hosts::{HostsPlan, STATIC_PORT};
 use crate::outputs::{Stream, destination};
 use crate::plan::Plan;
 use crate::preflight;
@@ -42,6 +43,14 @@ pub fn main() -> i32 {
 
 fn run(options: Options, nproc: usize) -> Result<i32, Failure> {
     keep_foreign_descriptors_out();
+    let hosts = HostsPlan::of(&options).unwrap_or_else(|reason| cli::refuse(reason));
+    let master_port = match &hosts {
+        None => preflight::master_port(options.master_port)?,
+        // Where all meet is the launcher's own.
+        Some(hosts) if options.rdzv_endpoint.is_none() => hosts.endpoint.1.saturating_add(1),
+        Some(_) if options.master_port == 0 => STATIC_PORT,
+        Some(_) => options.master_port,
+    };
     let mut plan = Plan {
         program: options.command[0].clone().into(),
         argv: options.command,
@@ -51,8 +60,9 @@ fn run(options: Options, nproc: usize) -> Result<i32, Failure> {
         role: options.role,
         job_id: random_id()?,
         run_id: options.run_id.unwrap_or_default(),
-        master_addr: options.master_addr,
-        master_port: preflight::master_port(options.master_port)?,
+        master_addr: options.master_addr.unwrap_or_else(|| "127.0.0.1".into()),
+        master_port,
+        hosts,
         simulated: None,
         run_folder: None,
         outputs: Vec::new(),

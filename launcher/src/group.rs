@@ -4,17 +4,19 @@
 //! wait's own time-out.
 
 use std::collections::HashSet;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, gethostname};
 use torchrs_job::store::StoreServer;
 
 use crate::console::say;
 use crate::deadline::poll_timeout;
 use crate::failure::{self, Doing, Failure};
+use crate::place::Place;
 use crate::plan::Plan;
 use crate::process::Process;
 use crate::relay::Relay;
@@ -32,6 +34,7 @@ const STUCK_READER: Duration = Duration::from_secs(5);
 const SIGNALS: u64 = u64::MAX;
 const FRONT: u64 = u64::MAX - 1;
 const RELAY: u64 = u64::MAX - 2;
+const HOSTS: u64 = u64::MAX - 3;
 
 /// What outlives the attempts.
 pub struct Watch {
@@ -49,6 +52,82 @@ impl Watch {
         epoll.add(&front, EpollEvent::new(EpollFlags::EPOLLIN, FRONT))?;
         Ok(Watch { epoll, signals, _front: front })
     }
+
+    /// Watches the connection to other hosts, too.
+    pub fn add_hosts(&self, link: impl AsFd) -> nix::Result<()> {
+        self.epoll.add(link, EpollEvent::new(EpollFlags::EPOLLIN, HOSTS))
+    }
+
+    /// Waits, while no workers run, until something has come.
+    pub fn wait(&self) -> Vec<Wake> {
+        let mut events = [EpollEvent::empty(); 8];
+        let count = match self.epoll.wait(&mut events, poll_timeout(None)) {
+            Ok(count) => count,
+            Err(Errno::EINTR) => 0,
+            Err(errno) => panic!("epoll of the launcher failed: {errno}"),
+        };
+        let mut wakes = Vec::new();
+        for event in &events[..count] {
+            match event.data() {
+                HOSTS => wakes.push(Wake::Hosts),
+                FRONT => wakes.push(Wake::FrontGone),
+                SIGNALS => {
+                    while let Some(signal) = self.signals.next() {
+                        if STOP.contains(&signal) {
+                            wakes.push(Wake::Stop(signal));
+                        }
+                    }
+                    tree::reap_orphans(|_| false);
+                }
+                // Of workers that have ended.
+                _ => {}
+            }
+        }
+        wakes
+    }
+}
+
+/// What comes while no workers run.
+pub enum Wake {
+    /// Something from other hosts.
+    Hosts,
+    /// A signal that asks for the job's end.
+    Stop(Signal),
+    /// The front was killed.
+    FrontGone,
+}
+
+/// Where a round's workers meet, and who else may end it.
+pub trait Others {
+    /// A worker's connection to the store.
+    fn connect(&self) -> torchrs_error::Result<OwnedFd>;
+    /// Says in the store that a rank has ended.
+    fn rank_ended(&self, rank: usize, how: &str);
+    /// What has come from other hosts and concerns these workers.
+    fn news(&self) -> Vec<News>;
+}
+
+/// Of a job on one host.
+impl Others for StoreServer {
+    fn connect(&self) -> torchrs_error::Result<OwnedFd> {
+        StoreServer::connect(self)
+    }
+
+    fn rank_ended(&self, rank: usize, how: &str) {
+        StoreServer::rank_ended(self, rank, how);
+    }
+
+    fn news(&self) -> Vec<News> {
+        Vec::new()
+    }
+}
+
+/// From other hosts.
+pub enum News {
+    /// These workers are to end; `true`: at once.
+    Stop(bool),
+    /// For the user's eyes.
+    Say(String),
 }
 
 /// How an attempt ended.
@@ -57,6 +136,8 @@ pub struct Outcome {
     pub workers: Vec<Ended>,
     /// The signal that asked the launcher to end the job.
     pub signal: Option<Signal>,
+    /// Whether another host ended it.
+    pub stopped: bool,
     /// Whether everything that the workers wrote was passed on.
     pub output_complete: bool,
 }
@@ -65,11 +146,13 @@ pub struct Outcome {
 pub struct Group<'a> {
     plan: &'a Plan,
     watch: &'a Watch,
+    place: &'a Place,
     workers: Vec<Worker>,
     relay: Relay,
     relay_done: bool,
-    /// Serves the workers until the last one has ended.
-    store: StoreServer,
+    others: &'a dyn Others,
+    /// Whether another host ends this round.
+    stopped: bool,
     stop: Option<Stop>,
     /// The first signal that asked for the end, and when.
     signal: Option<(Signal, Instant)>,
@@ -81,21 +164,31 @@ pub struct Group<'a> {
 
 impl<'a> Group<'a> {
     /// Starts all workers. If one cannot be started, those before it are killed.
-    pub fn start(plan: &'a Plan, watch: &'a Watch, attempt: u32) -> Result<Self, Failure> {
-        let started = Self::try_start(plan, watch, attempt);
+    pub fn start(
+        plan: &'a Plan,
+        watch: &'a Watch,
+        place: &'a Place,
+        others: &'a dyn Others,
+    ) -> Result<Self, Failure> {
+        let started = Self::try_start(plan, watch, place, others);
         if started.is_err() {
             tree::kill_all(&watch.signals);
         }
         started
     }
 
-    fn try_start(plan: &'a Plan, watch: &'a Watch, attempt: u32) -> Result<Self, Failure> {
-        let store = StoreServer::start().doing(|| "cannot start the store".into())?;
+    fn try_start(
+        plan: &'a Plan,
+        watch: &'a Watch,
+        place: &'a Place,
+        others: &'a dyn Others,
+    ) -> Result<Self, Failure> {
         let (mut workers, mut inputs, mut warnings) = (Vec::new(), Vec::new(), Vec::new());
-        for rank in 0..plan.nproc {
+        for local_rank in 0..plan.nproc {
+            let rank = place.rank(local_rank);
             let what = || format!("cannot connect rank {rank} to the store");
-            let started = Worker::start(plan, attempt, rank, store.connect().doing(what)?)?;
-            let event = EpollEvent::new(EpollFlags::EPOLLIN, rank as u64);
+            let started = Worker::start(plan, place, local_rank, others.connect().doing(what)?)?;
+            let event = EpollEvent::new(EpollFlags::EPOLLIN, local_rank as u64);
             let watched = watch.epoll.add(&started.worker.process, event);
             watched.doing(|| format!("cannot watch the worker of rank {rank}"))?;
             workers.push(started.worker);
@@ -110,10 +203,12 @@ impl<'a> Group<'a> {
         Ok(Group {
             plan,
             watch,
+            place,
             workers,
             relay,
             relay_done: false,
-            store,
+            others,
+            stopped: false,
             stop: None,
             signal: None,
             at_once: false,
@@ -132,13 +227,15 @@ impl<'a> Group<'a> {
             say(&format!("{line}\n"));
         }
         let relay = self.relay;
+        let host = gethostname().unwrap_or_default().to_string_lossy().into_owned();
         let ended = |worker: Worker| {
-            let tail = relay.stderr_tail(worker.rank);
-            worker.into_ended(tail)
+            let tail = relay.stderr_tail(worker.local_rank);
+            worker.into_ended(&host, tail)
         };
         Outcome {
             workers: self.workers.into_iter().map(ended).collect(),
             signal: self.signal.map(|(signal, _)| signal),
+            stopped: self.stopped,
             output_complete,
         }
     }
@@ -186,7 +283,8 @@ impl<'a> Group<'a> {
                 SIGNALS => signalled = true,
                 FRONT => self.abandon(),
                 RELAY => self.relay_done = self.relay.is_done(),
-                rank => self.worker_ended(rank as usize),
+                HOSTS => self.take_news(),
+                local_rank => self.worker_ended(local_rank as usize),
             }
         }
         if signalled {
@@ -196,12 +294,30 @@ impl<'a> Group<'a> {
         }
     }
 
-    fn worker_ended(&mut self, rank: usize) {
-        let Some(exit) = self.workers[rank].try_reap() else { return };
+    fn take_news(&mut self) {
+        for news in self.others.news() {
+            match news {
+                News::Say(text) => self.relay.notice(format!("torchrs-launch: {text}")),
+                News::Stop(at_once) => {
+                    self.stopped = true;
+                    if at_once {
+                        self.kill_all();
+                    } else {
+                        self.ask_all_to_end(Signal::SIGTERM);
+                        let grace = self.plan.grace;
+                        self.stop = Some(Stop::after_signal(self.stop, Instant::now(), grace));
+                    }
+                }
+            }
+        }
+    }
+
+    fn worker_ended(&mut self, local_rank: usize) {
+        let Some(exit) = self.workers[local_rank].try_reap() else { return };
         // Its pidfd stays readable for ever.
-        let _ = self.watch.epoll.delete(&self.workers[rank].process);
+        let _ = self.watch.epoll.delete(&self.workers[local_rank].process);
         // Others may wait for it to join, and it may have ended in peace.
-        self.store.rank_ended(rank, &exit.to_string());
+        self.others.rank_ended(self.place.rank(local_rank), &exit.to_string());
         if !exit.success() && self.stop.is_none() {
             self.stop = Some(Stop::after_failure(Instant::now(), self.plan.grace));
         }

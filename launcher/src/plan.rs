@@ -12,6 +12,7 @@ use std::time::Duration;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 
+use crate::hosts::HostsPlan;
 use crate::outputs::Destination;
 
 /// Number of devices, for the workers.
@@ -36,6 +37,8 @@ pub struct Plan {
     pub job_id: String,
     pub master_addr: String,
     pub master_port: u16,
+    /// Of a job over several hosts.
+    pub hosts: Option<HostsPlan>,
     /// What stands in for GPUs, if something does.
     pub simulated: Option<Simulated>,
     /// The folder that holds `attempt_<k>/<rank>/`, if there are log files.

@@ -23,8 +23,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Starts to carry `inputs` of `nproc` workers; lines get a prefix if there are several. Each
-    /// place that output goes to has a thread, so that one that is stuck does not hold up another.
+    /// Starts to carry `inputs` of `nproc` workers. Each place that output goes to has a thread, so that one that is stuck does not hold up another.
     pub fn start(inputs: Vec<Input>, nproc: usize) -> std::io::Result<Relay> {
         // The thread for standard error also writes the launcher's own lines: it is always there.
         let mut by_place = BTreeMap::from([(Some(Stream::Stderr), Vec::new())]);
@@ -41,7 +40,7 @@ impl Relay {
                 _ => Arc::new(event()?),
             };
             wakes.push(wake.clone());
-            let carrier = Carrier::new(place, inputs, nproc, wake, shared.clone());
+            let carrier = Carrier::new(place, inputs, wake, shared.clone());
             thread::Builder::new().name("relay".into()).spawn(move || carrier.run())?;
         }
         Ok(Relay { shared, wakes })
@@ -86,8 +85,8 @@ impl Relay {
         self.shared.written().load(Ordering::Relaxed)
     }
 
-    /// The end of what `rank` wrote to its standard error.
-    pub fn stderr_tail(&self, rank: usize) -> Vec<u8> {
-        self.shared.tail(rank)
+    /// The end of what a worker wrote to its standard error.
+    pub fn stderr_tail(&self, local_rank: usize) -> Vec<u8> {
+        self.shared.tail(local_rank)
     }
 }

@@ -31,7 +31,7 @@ pub struct Report<'a> {
 struct Failed<'a> {
     worker: &'a Ended,
     record: Option<ErrorRecord>,
-    /// CLOCK_MONOTONIC, nanoseconds.
+    /// CLOCK_MONOTONIC of the host that reports, nanoseconds.
     at: u64,
     consequence: bool,
 }
@@ -45,9 +45,10 @@ impl<'a> Failed<'a> {
         let recorded_at = record.as_ref().map(|record| record.monotonic_ns).filter(|at| *at > 0);
         // A worker knows better than the launcher when it failed, but not later than its end.
         let at = recorded_at.unwrap_or(worker.seen_at).min(worker.seen_at);
+        let by_leader = at.saturating_add_signed(worker.clock_offset);
         let told = was_stopped(worker) || worker.asked_at.is_some_and(|asked| asked <= at);
         let follows = record.as_ref().is_some_and(ErrorRecord::is_consequence);
-        Some(Failed { worker, record, at, consequence: told || follows })
+        Some(Failed { worker, record, at: by_leader, consequence: told || follows })
     }
 
     /// The rank that its record lays the failure on.
@@ -97,6 +98,11 @@ impl<'a> Report<'a> {
     fn own_failure(&self) -> Option<Failed<'a>> {
         let root = self.failures().into_iter().next()?;
         (self.outcome.signal.is_none() || !root.consequence).then_some(root)
+    }
+
+    /// Whether a worker failed by itself.
+    pub fn has_own_failure(&self) -> bool {
+        self.own_failure().is_some_and(|root| !root.consequence)
     }
 
     /// What to print at the job's end; empty if there is nothing to say.
@@ -157,9 +163,8 @@ impl<'a> Report<'a> {
                 name = "";
             }
         };
-        let host = nix::unistd::gethostname().unwrap_or_default();
-        row("rank", format!("{0} (local rank {0})", worker.rank));
-        row("process", format!("pid {} on {}", worker.pid, host.to_string_lossy()));
+        row("rank", format!("{} (local rank {})", worker.rank, worker.local_rank));
+        row("process", format!("pid {} on {}", worker.pid, worker.host));
         row("ended", worker.exit.to_string());
         if let Some(peers) = self.who_blames(worker.rank).filter(|_| root.consequence) {
             row("blamed", peers);
@@ -202,11 +207,13 @@ impl<'a> Report<'a> {
         let mut failures = self.failures();
         failures.retain(|f| f.worker.rank != root.worker.rank);
         for failed in failures.iter().take(OTHERS) {
-            let Ended { rank, pid, .. } = failed.worker;
+            let Ended { rank, pid, host, .. } = failed.worker;
+            let host =
+                if *host == root.worker.host { String::new() } else { format!(" on {host}") };
             let how = how_it_ended(failed.worker);
             let later = Duration::from_nanos(failed.at.abs_diff(root.at));
             let when = if failed.at >= root.at { "later" } else { "earlier" };
-            let _ = write!(text, "  rank {rank} (pid {pid}) {how}, {later:.1?} {when}");
+            let _ = write!(text, "  rank {rank} (pid {pid}{host}) {how}, {later:.1?} {when}");
             if let Some(record) = &failed.record {
                 let _ = write!(text, ": {}", first_line(record.text()));
             }
@@ -246,7 +253,7 @@ impl<'a> Report<'a> {
 
 /// Whether a signal from the launcher ended it.
 fn was_stopped(worker: &Ended) -> bool {
-    worker.asked.iter().any(|signal| worker.exit.signal() == Some(*signal as i32))
+    worker.asked.iter().any(|signal| worker.exit.signal() == Some(*signal))
 }
 
 /// In words, with the launcher's part in it.

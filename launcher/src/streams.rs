@@ -17,7 +17,10 @@ const TAIL_SIZE: usize = 8 << 10;
 pub struct Input {
     /// The read end, non-blocking.
     pub pipe: OwnedFd,
-    pub rank: usize,
+    /// Of the worker, on this host.
+    pub local_rank: usize,
+    /// What its lines begin with, if they need it.
+    pub prefix: Option<String>,
     pub stream: Stream,
     /// Whether it goes to the launcher's own stream of that kind.
     pub terminal: bool,
@@ -39,7 +42,7 @@ pub struct Shared {
 }
 
 struct Texts {
-    /// The last bytes of each rank's standard error.
+    /// The last bytes of each worker's standard error.
     tails: Vec<VecDeque<u8>>,
     /// Lines of the launcher's own that wait to be written.
     notices: Vec<String>,
@@ -118,16 +121,16 @@ impl Shared {
         std::mem::take(&mut self.texts().notices)
     }
 
-    /// Keeps the end of a rank's standard error.
-    pub fn keep_tail(&self, rank: usize, bytes: &[u8]) {
-        let tail = &mut self.texts().tails[rank];
+    /// Keeps the end of a worker's standard error.
+    pub fn keep_tail(&self, local_rank: usize, bytes: &[u8]) {
+        let tail = &mut self.texts().tails[local_rank];
         tail.extend(bytes);
         let surplus = tail.len().saturating_sub(TAIL_SIZE);
         tail.drain(..surplus);
     }
 
-    /// The end of a rank's standard error.
-    pub fn tail(&self, rank: usize) -> Vec<u8> {
-        self.texts().tails[rank].iter().copied().collect()
+    /// The end of a worker's standard error.
+    pub fn tail(&self, local_rank: usize) -> Vec<u8> {
+        self.texts().tails[local_rank].iter().copied().collect()
     }
 }

@@ -10,11 +10,14 @@ use std::time::{Duration, SystemTime};
 
 use nix::sys::prctl;
 use nix::unistd::{Pid, getppid};
+use torchrs_job::store::StoreServer;
 
 use crate::console;
 use crate::failure::{Doing, Failure};
 use crate::group::{Group, Outcome, Watch};
+use crate::hosts;
 use crate::logs;
+use crate::place::Place;
 use crate::plan::Plan;
 use crate::process::Process;
 use crate::report::Report;
@@ -49,8 +52,14 @@ fn run(plan: OwnedFd, front: Pid) -> Result<i32, Failure> {
     }
     let watch = Watch::new(front_process).doing(what)?;
     let started_at = SystemTime::now();
+    if let Some(hosts) = &plan.hosts {
+        let keep = |attempt, outcome: &Outcome| keep_records(&plan, attempt, outcome);
+        return hosts::run(&plan, hosts, &watch, &say, &keep);
+    }
     for attempt in 0.. {
-        let outcome = Group::start(&plan, &watch, attempt)?.run();
+        let place = Place::alone(attempt, plan.nproc, &plan.master_addr, plan.master_port);
+        let store = StoreServer::start().doing(|| "cannot start the store".into())?;
+        let outcome = Group::start(&plan, &watch, &place, &store)?.run();
         keep_records(&plan, attempt, &outcome);
         let report = Report { plan: &plan, attempt, started_at, outcome: &outcome };
         let restarts_left = plan.max_restarts - attempt;

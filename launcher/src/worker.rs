@@ -6,14 +6,17 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, pipe2};
+use serde::{Deserialize, Serialize};
 use torchrs_job::exit_status::ExitStatus;
 use torchrs_job::report::monotonic_ns;
 
 use crate::console::is_terminal;
 use crate::environment;
 use crate::failure::{Doing, Failure};
+use crate::lines::prefix;
 use crate::logs::LogFile;
 use crate::outputs::Stream;
+use crate::place::Place;
 use crate::plan::{Plan, memory_file, read_all};
 use crate::process::Process;
 use crate::spawn::{Child, SHIM, Stdio, c_string};
@@ -21,6 +24,7 @@ use crate::streams::Input;
 
 /// A worker that was started.
 pub struct Worker {
+    pub local_rank: usize,
     pub rank: usize,
     pub process: Process,
     /// Where it may leave an error record.
@@ -33,14 +37,20 @@ pub struct Worker {
 }
 
 /// What is known of a worker after its end.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Ended {
     pub rank: usize,
-    pub pid: Pid,
+    pub local_rank: usize,
+    /// Its host's name.
+    pub host: String,
+    pub pid: i32,
     pub exit: ExitStatus,
     /// CLOCK_MONOTONIC, nanoseconds.
     pub seen_at: u64,
-    /// The launcher's signals to it, and the time of the first.
-    pub asked: Vec<Signal>,
+    /// What to add to it for the clock of the host that reports.
+    pub clock_offset: i64,
+    /// The numbers of the launcher's signals to it, and the time of the first.
+    pub asked: Vec<i32>,
     pub asked_at: Option<u64>,
     /// The bytes of its error record.
     pub record: Vec<u8>,
@@ -57,21 +67,22 @@ pub struct Started {
 }
 
 impl Worker {
-    /// Starts the worker `rank`, connected to the store through `store`.
+    /// Starts the worker with this local rank, connected to the store through `store`.
     pub fn start(
         plan: &Plan,
-        attempt: u32,
-        rank: usize,
+        place: &Place,
+        local_rank: usize,
         store: OwnedFd,
     ) -> Result<Started, Failure> {
+        let (rank, attempt) = (place.rank(local_rank), place.attempt);
         let what = || format!("cannot start the worker of rank {rank}");
         let record = memory_file("torchrs-error-record").doing(what)?;
         let mut outputs = Vec::new();
         let mut warnings = Vec::new();
         let mut write_ends = [None, None];
         for (stream, write_end) in Stream::BOTH.into_iter().zip(&mut write_ends) {
-            let to = plan.outputs[rank][stream as usize];
-            if plan.nproc == 1 && !to.file && is_terminal(stream) {
+            let to = plan.outputs[local_rank][stream as usize];
+            if place.world_size == 1 && !to.file && is_terminal(stream) {
                 // A lone worker has the terminal to itself.
                 continue;
             }
@@ -86,13 +97,15 @@ impl Worker {
                 warnings.extend(line.and_then(|line| log.write(line.as_bytes())));
                 log
             });
-            outputs.push(Input { pipe: ours, rank, stream, terminal: to.terminal, log });
+            let prefix = (place.world_size > 1).then(|| prefix(rank));
+            let terminal = to.terminal;
+            outputs.push(Input { pipe: ours, local_rank, prefix, stream, terminal, log });
             *write_end = Some(theirs);
         }
         let env = environment::of_worker(&environment::Of {
             plan,
-            rank,
-            attempt,
+            place,
+            local_rank,
             parent: Pid::this().as_raw(),
             error_fd: record.as_raw_fd(),
             store_fd: store.as_raw_fd(),
@@ -112,8 +125,8 @@ impl Worker {
             new_session: true,
         };
         let process = child.spawn().doing(what)?;
-        let worker =
-            Worker { rank, process, record, exit: None, asked: Vec::new(), asked_at: None };
+        let (exit, asked, asked_at) = (None, Vec::new(), None);
+        let worker = Worker { local_rank, rank, process, record, exit, asked, asked_at };
         Ok(Started { worker, outputs, warnings })
     }
 
@@ -158,15 +171,18 @@ impl Worker {
 
     /// The whole story. `stderr` is the end of its standard error. One that is still there, deaf
     /// to SIGKILL, counts as killed.
-    pub fn into_ended(self, stderr: Vec<u8>) -> Ended {
+    pub fn into_ended(self, host: &str, stderr: Vec<u8>) -> Ended {
         let killed = ExitStatus::Signaled { signal: libc::SIGKILL, core_dumped: false };
         let (exit, seen_at) = self.exit.unwrap_or((killed, monotonic_ns()));
         Ended {
             rank: self.rank,
-            pid: self.process.pid(),
+            local_rank: self.local_rank,
+            host: host.to_owned(),
+            pid: self.process.pid().as_raw(),
             exit,
             seen_at,
-            asked: self.asked,
+            clock_offset: 0,
+            asked: self.asked.into_iter().map(|signal| signal as i32).collect(),
             asked_at: self.asked_at,
             record: read_all(self.record).unwrap_or_default(),
             stderr,

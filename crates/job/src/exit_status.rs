@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// How a child process ended.
 ///
 /// ```
@@ -14,7 +16,7 @@ use std::fmt;
 /// assert_eq!((status, status.to_string().as_str()), (ExitStatus::Exited(3), "exited with code 3"));
 /// # Ok::<(), torchrs::Error>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ExitStatus {
     /// It exited with this code.

@@ -214,6 +214,13 @@ impl Member {
         }
         let last = self.accepted.clone();
         let term = last.as_ref().map_or(Term(0), |round| Term(round.term.0 + 1));
+        if let Some(before) = &last {
+            let leader = before.hosts.iter().find(|host| host.id == before.leader);
+            let name = leader.map_or("the leader", |host| host.name.as_str());
+            out.push(Action::Say(format!(
+                "{name}, which led the job, is lost: this host leads now"
+            )));
+        }
         self.leads = true;
         self.leading = Leading::Called { at: now, place };
         out.push(Action::Lead { term, last });
@@ -304,7 +311,7 @@ impl Member {
             ToMember::Waiting { present, needed, round } => {
                 out.push(Action::Say(match round {
                     Some(_) => "the job runs: this host waits as a spare".into(),
-                    None => format!("{present} hosts are there, at least {needed} are needed"),
+                    None => format!("{present} of at least {needed} hosts are there"),
                 }));
                 // Whom to look for where the leader is lost.
                 self.seen = round.or(self.seen.take());

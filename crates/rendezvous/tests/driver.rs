@@ -48,7 +48,7 @@ fn next(host: &Rendezvous) -> Event {
 
 fn started(host: &Rendezvous) -> (Round, usize) {
     match next(host) {
-        Event::Start(round, place) => (round, place),
+        Event::Start { round, group_rank, .. } => (round, group_rank),
         other => panic!("{other:?} instead of a start"),
     }
 }
@@ -104,7 +104,7 @@ fn a_lost_host_is_noticed_at_once_and_the_rest_goes_on() {
         for host in &hosts {
             let round = loop {
                 match next(host) {
-                    Event::Start(round, _) => break round,
+                    Event::Start { round, .. } => break round,
                     Event::Restarting(_) => {}
                     other => panic!("{other:?} instead of a start"),
                 }

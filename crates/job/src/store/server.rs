@@ -347,7 +347,8 @@ impl Server {
         match keys_of(&request) {
             Keys::Host => self.state.apply(from, id, request, fds, out).map_err(|_| Gone),
             Keys::Job if fds.is_empty() => {
-                let number = if from == WAKE { hosts.unanswered() } else { hosts.pass_on(from, id) };
+                let number =
+                    if from == WAKE { hosts.unanswered() } else { hosts.pass_on(from, id) };
                 hosts.uplink.ask(number, encode(number, &request));
                 Ok(())
             }

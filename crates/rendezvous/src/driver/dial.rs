@@ -14,6 +14,7 @@ use super::{Endpoint, Input, list};
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(1400);
 
 /// How a call ended.
+#[derive(Debug)]
 pub(super) struct Dialed {
     pub number: u64,
     pub result: Result<TcpStream, Failed>,

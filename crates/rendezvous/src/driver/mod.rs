@@ -10,6 +10,7 @@ mod run;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -49,8 +50,15 @@ pub struct Config {
 /// What happened.
 #[derive(Debug)]
 pub enum Event {
-    /// Start the workers of this round, in which this host has that group rank.
-    Start(Round, usize),
+    /// Start the workers of a round.
+    Start {
+        /// The round.
+        round: Round,
+        /// This host's place in it.
+        group_rank: usize,
+        /// Whether this host leads it.
+        leads: bool,
+    },
     /// End the workers, then [`Command::WorkersEnded`].
     Stop {
         /// They are not asked.
@@ -102,10 +110,28 @@ pub struct Rendezvous {
     ready: Arc<EventFd>,
     commands: Sender<Input>,
     wake: Arc<EventFd>,
+    offset: Arc<AtomicI64>,
     thread: Option<JoinHandle<()>>,
 }
 
+/// Gives commands from any thread.
+#[derive(Debug, Clone)]
+pub struct Commander {
+    commands: Sender<Input>,
+    wake: Arc<EventFd>,
+}
+
+impl Commander {
+    /// Gives a command.
+    pub fn command(&self, command: Command) {
+        // A thread that has ended has said why.
+        let _ = self.commands.send(Input::Command(command));
+        let _ = self.wake.write(1);
+    }
+}
+
 /// What reaches the thread from elsewhere in this process.
+#[derive(Debug)]
 enum Input {
     Command(Command),
     Dialed(dial::Dialed),
@@ -125,9 +151,11 @@ impl Rendezvous {
         let (ready, wake) = (Arc::new(efd()?), Arc::new(efd()?));
         let (event_sender, events) = channel();
         let (commands, inputs) = channel();
-        let outlet = run::Outlet { events: event_sender, ready: ready.clone() };
+        let offset = Arc::new(AtomicI64::new(0));
+        let outlet =
+            run::Outlet { events: event_sender, ready: ready.clone(), offset: offset.clone() };
         let line = dial::Line { results: commands.clone(), wake: wake.clone() };
-        let lost = run::Outlet { events: outlet.events.clone(), ready: ready.clone() };
+        let lost = outlet.clone();
         let work = move || {
             let driver = run::listen(&config, &outlet, &inputs).and_then(|place| {
                 let driver = |place| run::Driver::new(config, outlet, line, inputs, place);
@@ -143,7 +171,7 @@ impl Rendezvous {
             .name("torchrs-hosts".into())
             .spawn(work)
             .context(|| "start the thread of the rendezvous")?;
-        Ok(Rendezvous { events, ready, commands, wake, thread: Some(thread) })
+        Ok(Rendezvous { events, ready, commands, wake, offset, thread: Some(thread) })
     }
 
     /// The next event, if there is one.
@@ -171,9 +199,17 @@ impl Rendezvous {
 
     /// Gives a command.
     pub fn command(&self, command: Command) {
-        // A thread that has ended has said why.
-        let _ = self.commands.send(Input::Command(command));
-        let _ = self.wake.write(1);
+        self.commander().command(command);
+    }
+
+    /// For other threads.
+    pub fn commander(&self) -> Commander {
+        Commander { commands: self.commands.clone(), wake: self.wake.clone() }
+    }
+
+    /// What to add to this host's CLOCK_MONOTONIC for the leader's, in nanoseconds; 0 before that is known.
+    pub fn clock_offset(&self) -> i64 {
+        self.offset.load(Ordering::Relaxed)
     }
 }
 

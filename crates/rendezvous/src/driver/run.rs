@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::EventFd;
+use nix::time::{ClockId, clock_gettime};
 use torchrs_error::{Context, Error, Result};
 
 use super::dial::{Dialed, Failed, Line};
@@ -33,9 +35,12 @@ const LISTENER: u64 = u64::MAX - 1;
 const OWN: Connection = 0;
 
 /// Where events go.
+#[derive(Clone)]
 pub(super) struct Outlet {
     pub events: Sender<Event>,
     pub ready: Arc<EventFd>,
+    /// From this host's clock to the leader's.
+    pub offset: Arc<AtomicI64>,
 }
 
 impl Outlet {
@@ -95,7 +100,6 @@ pub(super) struct Driver {
     inputs: Receiver<Input>,
     epoll: Epoll,
     listener: TcpListener,
-    began: Instant,
     member: Option<Member>,
     leader: Option<Leader>,
     link: Link,
@@ -131,7 +135,6 @@ impl Driver {
             inputs,
             epoll,
             listener,
-            began: Instant::now(),
             member: None,
             leader: None,
             link: Link::None,
@@ -166,8 +169,10 @@ impl Driver {
         })
     }
 
+    /// CLOCK_MONOTONIC, by which workers' ends are told, too.
     fn now(&self) -> Duration {
-        self.began.elapsed()
+        let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every Linux has this clock");
+        now.into()
     }
 
     /// Until the rendezvous is closed, and a little longer for what is still to be sent.
@@ -216,6 +221,11 @@ impl Driver {
 
     fn tick(&mut self) {
         let now = self.now();
+        let leaders = self.member.as_ref().and_then(|member| member.by_leaders_clock(now));
+        if let Some(leaders) = leaders {
+            let offset = leaders.as_nanos() as i64 - now.as_nanos() as i64;
+            self.outlet.offset.store(offset, Ordering::Relaxed);
+        }
         let late = |entry: &Entry| !entry.open && now >= entry.since + PROVE_WITHIN;
         let late: Vec<u64> =
             self.peers.iter().filter(|(_, entry)| late(entry)).map(|(number, _)| *number).collect();
@@ -305,7 +315,8 @@ impl Driver {
                 Ok(Input::Command(command)) => self.obey(command),
                 Ok(Input::Dialed(dialed)) => self.dialed(dialed),
                 Ok(Input::Close) | Err(TryRecvError::Disconnected) => {
-                    self.closing.get_or_insert(self.began.elapsed());
+                    let now = self.now();
+                    self.closing.get_or_insert(now);
                     return;
                 }
                 Err(TryRecvError::Empty) => return,
@@ -550,7 +561,8 @@ impl Driver {
                 }
                 member::Action::Start(round) => {
                     let group_rank = round.group_rank(self.id).expect("it takes part");
-                    self.outlet.give(Event::Start(round, group_rank));
+                    let leads = round.leader == self.id;
+                    self.outlet.give(Event::Start { round, group_rank, leads });
                 }
                 member::Action::Stop { at_once, why } => {
                     self.outlet.give(Event::Stop { at_once, why })

@@ -1,0 +1,115 @@
+//! This launcher's way through a job over several hosts: rounds of workers, until the job is over.
+
+use std::time::SystemTime;
+
+use nix::sys::signal::Signal;
+use torchrs_rendezvous::driver::{Command, Event, Rendezvous};
+use torchrs_rendezvous::protocol::Round;
+
+use super::HostsPlan;
+use super::ending::Story;
+use super::link::Link;
+use super::report::HostReport;
+use crate::failure::{self, Doing, Failure};
+use crate::group::{Group, Outcome, Wake, Watch};
+use crate::place::Place;
+use crate::plan::Plan;
+
+/// Runs the job to its end; returns the exit code. `say` prints on standard error, `keep` is told how the workers of
+/// each round ended.
+pub fn run(
+    plan: &Plan,
+    hosts: &HostsPlan,
+    watch: &Watch,
+    say: &dyn Fn(String),
+    keep: &dyn Fn(u32, &Outcome),
+) -> Result<i32, Failure> {
+    let what = || "cannot join the job's other hosts".to_owned();
+    let link = Link::new(Rendezvous::start(hosts.config(plan)?).doing(what)?);
+    watch.add_hosts(&link).doing(what)?;
+    let mut job = Job { plan, watch, link, say, keep, started_at: SystemTime::now(), asked: None };
+    loop {
+        let Some(event) = job.link.next_kept().or_else(|| job.link.next()) else {
+            job.wait();
+            continue;
+        };
+        if let Some(code) = job.handle(event)? {
+            return Ok(code);
+        }
+    }
+}
+
+struct Job<'a> {
+    plan: &'a Plan,
+    watch: &'a Watch,
+    link: Link,
+    say: &'a dyn Fn(String),
+    keep: &'a dyn Fn(u32, &Outcome),
+    started_at: SystemTime,
+    /// The signal that asked this launcher to end the job while no workers ran.
+    asked: Option<Signal>,
+}
+
+impl Job<'_> {
+    /// Until something has come.
+    fn wait(&mut self) {
+        for wake in self.watch.wait() {
+            match wake {
+                Wake::Hosts => {}
+                Wake::FrontGone => std::process::exit(failure::SIGNAL + Signal::SIGKILL as i32),
+                Wake::Stop(signal) if self.asked.is_none() => {
+                    self.asked = Some(signal);
+                    self.link.command(Command::Stop);
+                }
+                Wake::Stop(signal) => std::process::exit(failure::SIGNAL + signal as i32),
+            }
+        }
+    }
+
+    /// The exit code, when the job is over.
+    fn handle(&mut self, event: Event) -> Result<Option<i32>, Failure> {
+        match event {
+            Event::Start { round, group_rank, leads } => self.run_round(&round, group_rank, leads),
+            Event::Restarting(ending) => {
+                (self.say)(Story::new(self.plan, &ending, self.started_at).restart_notice());
+            }
+            Event::Ended(ending) => {
+                let story = Story::new(self.plan, &ending, self.started_at);
+                let code = self.asked.map_or(story.exit_code(), |s| failure::SIGNAL + s as i32);
+                let text = story.text();
+                (self.say)(text.clone());
+                self.link.command(Command::Finish(code, text));
+            }
+            Event::Over(code, _) => return Ok(Some(code)),
+            Event::Fail(why) => {
+                return match self.asked {
+                    Some(signal) => Ok(Some(failure::SIGNAL + signal as i32)),
+                    None => Err(Failure::new(why)),
+                };
+            }
+            Event::Say(text) => (self.say)(format!("torchrs-launch: {text}\n")),
+            // These concern workers, and none run.
+            Event::Stop { .. } | Event::Leads(_) => {}
+            Event::Ask(..) | Event::Answer(..) | Event::Gone(_) => {
+                unreachable!("the link takes what is the store's")
+            }
+        }
+        Ok(None)
+    }
+
+    fn run_round(&mut self, round: &Round, group_rank: usize, leads: bool) {
+        let place = Place::in_round(round, group_rank, self.plan.nproc, self.plan.master_port);
+        let opened =
+            self.link.open_store(round.number, leads).doing(|| "cannot start the store".into());
+        let started = opened.and_then(|()| Group::start(self.plan, self.watch, &place, &self.link));
+        let (verdict, report) = match started {
+            Ok(group) => {
+                let outcome = group.run();
+                (self.keep)(place.attempt, &outcome);
+                HostReport::of(outcome, self.link.clock_offset())
+            }
+            Err(failure) => HostReport::of_failure(failure),
+        };
+        self.link.command(Command::WorkersEnded(verdict, report.to_bytes()));
+    }
+}
