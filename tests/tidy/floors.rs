@@ -23,6 +23,7 @@ pub const FLOORS: &[Floor] = &[
     ("macros", &[]),
     ("job", &["error"]),
     ("rendezvous", &["error"]),
+    ("links", &["error", "job", "rendezvous"]),
     ("loops", &["error"]),
     ("cpu", &["error", "loops"]),
     ("cuda", &["error", "loops"]),

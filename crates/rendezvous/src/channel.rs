@@ -93,6 +93,17 @@ impl Channel {
         matches!(self.state, State::Open(_))
     }
 
+    /// How many bytes to read next, at most, to take none that follows the record under way: other bytes than the
+    /// channel's may come after its last message.
+    pub fn missing(&self) -> usize {
+        let record = match (&self.state, self.input.first_chunk::<LENGTH>()) {
+            (State::Greeting(_), _) => GREETING,
+            (_, Some(length)) => LENGTH + usize::from(u16::from_be_bytes(*length)),
+            (_, None) => LENGTH,
+        };
+        record.saturating_sub(self.input.len()).max(1)
+    }
+
     /// Takes bytes that came, and gives the messages that are complete with them. After an error the channel gives
     /// nothing else.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Broken> {
