@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use nix::sys::resource::{UsageWho, getrusage};
 use torchrs_job::deadline::Deadline;
 use torchrs_links::{Addresses, Call, Encryption, Links, Listener, Options};
 use torchrs_rendezvous::token::JobToken;
@@ -23,6 +24,13 @@ fn add(into: &mut [u8], from: &[u8]) {
         unsafe { (into.align_to_mut::<f32>(), from.align_to::<f32>()) };
     assert!(rest.is_empty() && into.len() == from.len(), "whole and aligned elements");
     into.iter_mut().zip(from).for_each(|(a, b)| *a += b);
+}
+
+/// Of this process, so far.
+fn cpu_seconds() -> f64 {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).expect("own usage");
+    let times = [usage.user_time(), usage.system_time()];
+    times.iter().map(|t| t.tv_sec() as f64 + t.tv_usec() as f64 / 1e6).sum()
 }
 
 fn addresses(folder: &Path, place: usize) -> Addresses {
@@ -49,29 +57,35 @@ fn run(place: usize, places: usize, at: IpAddr, folder: &Path, options: &Options
     let mut links = links.expect("connect");
     if place == 0 {
         println!("connected in {:.2} ms", start.elapsed().as_secs_f64() * 1e3);
-        println!("{:>10} {:>10} {:>10} {:>8}", "bytes", "median ms", "best ms", "GB/s");
+        println!(
+            "{:>10} {:>10} {:>10} {:>10} {:>8}",
+            "bytes", "median ms", "best ms", "CPU ms", "GB/s"
+        );
     }
     let mut number = 0;
     for (bytes, count) in SIZES {
         let mut elements = vec![1f32; bytes / 4];
         // SAFETY: an f32 is four bytes.
         let (_, data, _) = unsafe { elements.align_to_mut::<u8>() };
-        let mut times = Vec::new();
+        let (mut times, mut cpu) = (Vec::new(), 0.0);
         for _ in 0..count + 2 {
             number += 1;
             let deadline = Deadline::after(LIMIT);
             let call = Call { number, fingerprint: b"all_reduce", deadline, watch: &|| None };
             links.barrier(&call).expect("barrier");
-            let start = Instant::now();
+            let (start, before) = (Instant::now(), cpu_seconds());
             links.all_reduce(&call, data, &add).expect("all-reduce");
             times.push(start.elapsed().as_secs_f64());
+            cpu += cpu_seconds() - before;
         }
         let mut times = times.split_off(2);
         times.sort_by(f64::total_cmp);
         if place == 0 {
             let (median, best) = (times[times.len() / 2], times[0]);
             let rate = bytes as f64 / median / 1e9;
-            println!("{bytes:>10} {:>10.3} {:>10.3} {rate:>8.2}", median * 1e3, best * 1e3);
+            let cpu = cpu / (count + 2) as f64;
+            let (median, best, cpu) = (median * 1e3, best * 1e3, cpu * 1e3);
+            println!("{bytes:>10} {median:>10.3} {best:>10.3} {cpu:>10.3} {rate:>8.2}");
         }
     }
 }

@@ -165,8 +165,7 @@ impl Links {
     ) -> Result<(), Why> {
         let Plan { outgoing, mut incoming } = plan;
         let mut idle: Option<Instant> = None;
-        let mut looked = Instant::now();
-        let start = looked;
+        let start = Instant::now();
         let mut told = Vec::new();
         loop {
             let mut moved = false;
@@ -197,8 +196,9 @@ impl Links {
                 return Ok(());
             }
             let now = Instant::now();
-            if now - looked >= LOOK {
-                looked = now;
+            // Also after many short calls: what others tell must not pile up.
+            if now - self.looked >= LOOK {
+                self.looked = now;
                 self.look(call, lanes, start, &mut told)?;
             }
             if moved {
@@ -235,7 +235,7 @@ impl Links {
             let seconds = start.elapsed().as_secs_f64();
             return Err(Why::Failure(Failure::TimedOut { waiting, seconds }));
         }
-        if self.is_collective {
+        if self.is_collective && start.elapsed() >= LOOK {
             self.tell(call, lanes, told);
         }
         // A place that does not send at present: it may have ended, or say that it waits in another call.
@@ -245,27 +245,26 @@ impl Links {
             if place == self.place || lanes.iter().any(is_receiving) {
                 continue;
             }
-            let has_lane = lanes.iter().any(|lane| lane.place == place);
+            let takes = lanes.iter().any(|lane| lane.place == place && lane.is_sending());
             let mut words = [0; HEADER];
-            let trouble = match self.peers[place][0].peek(&mut words) {
-                // It may have been through with the group before this place is.
-                Ok(0) if has_lane => Trouble::End,
-                Ok(HEADER) => match Word::decode(&words) {
-                    Some(Word::Waiting(theirs)) => {
+            while let Ok(count) = self.peers[place][0].peek(&mut words) {
+                let trouble = match (count, Word::decode(&words)) {
+                    // It may be through with the group before this place is, once it has taken all that is its.
+                    (0, _) if takes => Trouble::End,
+                    (HEADER, Some(Word::Waiting(theirs))) => {
                         // Not more than was just seen.
                         let _ = self.peers[place][0].receive(&mut words);
                         self.heard(call, place, theirs)?;
                         continue;
                     }
-                    Some(Word::Farewell(words)) if has_lane || words != Farewell::Left => {
+                    (HEADER, Some(Word::Farewell(words))) if takes || words != Farewell::Left => {
                         Trouble::Word(Word::Farewell(words))
                     }
-                    // It is ahead, or has left.
-                    _ => continue,
-                },
-                _ => continue,
-            };
-            return Err(Why::Trouble { place, trouble });
+                    // Nothing, or it is ahead, or has left.
+                    _ => break,
+                };
+                return Err(Why::Trouble { place, trouble });
+            }
         }
         Ok(())
     }
@@ -280,6 +279,10 @@ impl Links {
             let is_in_send =
                 |lane: &Lane| lane.place == place && lane.stream == 0 && lane.is_in_send();
             if place == self.place || told.contains(&place) || lanes.iter().any(is_in_send) {
+                continue;
+            }
+            // It has not read what it was told before.
+            if !self.peers[place][0].is_flushed() {
                 continue;
             }
             told.push(place);

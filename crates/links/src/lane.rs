@@ -12,7 +12,7 @@ use crate::wire::Wire;
 pub(crate) const GRAIN: usize = 64;
 /// The most that one system call sends: long enough that its price does not show, short enough that receiving does
 /// not have to wait.
-const MOST_AT_ONCE: usize = 512 << 10;
+const MOST_AT_ONCE: usize = 1 << 20;
 
 /// A message to be sent.
 pub(crate) struct Outgoing {
@@ -128,6 +128,10 @@ impl Lane {
 
     pub fn is_done(&self, wire: &Wire) -> bool {
         self.sends.is_empty() && self.receives.is_empty() && wire.is_flushed()
+    }
+
+    pub fn is_sending(&self) -> bool {
+        !self.sends.is_empty()
     }
 
     pub fn is_receiving(&self) -> bool {

@@ -45,14 +45,13 @@ pub struct Options {
     pub streams: usize,
     /// Whether data is encrypted.
     pub encryption: Encryption,
-    /// Up to how many bytes each place takes in an all-reduce by receiving all of everybody at once, rather than in
-    /// a ring.
+    /// How many bytes a place may take from the others for an all-reduce to be direct, rather than in a ring.
     pub direct: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { streams: 1, encryption: Encryption::Off, direct: 256 << 10 }
+        Options { streams: 1, encryption: Encryption::Off, direct: 1 << 20 }
     }
 }
 
@@ -86,6 +85,8 @@ pub struct Links {
     pub(crate) broken: Option<Failure>,
     /// In which collective each place was found waiting last.
     pub(crate) waiting: Vec<Option<Header>>,
+    /// When this place looked last at those that do not send to it at present.
+    pub(crate) looked: Instant,
     /// Whether the call under way is one of all places.
     pub(crate) is_collective: bool,
 }
@@ -182,6 +183,7 @@ impl Links {
             spin: crate::exchange::SPIN_MOST,
             broken: None,
             waiting: vec![None; members.len()],
+            looked: Instant::now(),
             is_collective: true,
         })
     }

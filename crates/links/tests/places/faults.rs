@@ -240,6 +240,13 @@ fn a_killed_process_is_named_within_the_second() {
         };
         let threads: Vec<_> = listeners.iter().enumerate().map(start).collect();
         std::thread::sleep(Duration::from_millis(1500));
+        // Frozen for longer than anything here waits: nothing is lost.
+        let pid = nix::unistd::Pid::from_raw(child.id() as i32);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).unwrap();
+        std::thread::sleep(Duration::from_millis(700));
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGCONT).unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!threads.iter().any(|thread| thread.is_finished()));
         *killed.lock().unwrap() = Some(Instant::now());
         child.kill().unwrap();
         child.wait().unwrap();
