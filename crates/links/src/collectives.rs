@@ -9,10 +9,11 @@
 //!   places c+1, c+2, ..., c-1 fold what comes into their own. Where all want the result it goes round once more. One
 //!   message to the right and one from the left carry all of it: what has come goes on at once, so that combining,
 //!   sending and receiving overlap.
-//! - *Chain*: a large reduce to place r is folded from place r+1 on over r+2, ... to r; a large broadcast goes the
-//!   other way round.
+//! - *Chain*: a large reduce to place r is folded from place r+1 on over r+2, ... to r. A large broadcast goes from r
+//!   over r+1, ... to r-1.
 //!
-//! The function gets whole elements: each dtype's size has to divide 64, and each length be a multiple of it.
+//! The function gets whole elements: each dtype's size has to divide 64, and each length be a multiple of it. What it
+//! rounds, it rounds at each step.
 
 use std::ops::Range;
 

@@ -59,6 +59,11 @@ pub(crate) struct Planner<'a> {
 
 impl<'a> Planner<'a> {
     pub fn new(links: &'a Links, call: &'a Call<'a>, step: u16) -> Self {
+        let given = call.fingerprint.len();
+        assert!(
+            given <= MAX_FINGERPRINT,
+            "a fingerprint of {given} bytes; at most {MAX_FINGERPRINT}"
+        );
         Planner { links, call, step, plan: Plan::default() }
     }
 
@@ -138,20 +143,18 @@ impl Links {
         buffers: &mut [&mut [u8]],
         combine: Option<&Combine<'_>>,
     ) -> Result<(), Failure> {
-        let given = call.fingerprint.len();
-        assert!(
-            given <= MAX_FINGERPRINT,
-            "a fingerprint of {given} bytes; at most {MAX_FINGERPRINT}"
-        );
         if let Some(broken) = &self.broken {
             return Err(broken.clone());
         }
         let mut lanes = lanes(&plan);
         let mut piece = std::mem::take(&mut self.piece);
         let memory = Memory { inputs, buffers, piece: piece.get(PIECE) };
+        // The function that combines may panic, in the middle of a message.
+        self.broken = Some(Failure::Stopped("a call before this one panicked".to_owned()));
         let compared = self.compare(call);
         let ended = compared.and_then(|()| self.advance(call, plan, &mut lanes, memory, combine));
         self.piece = piece;
+        self.broken = None;
         ended.map_err(|why| self.fail(call, &lanes, why))
     }
 

@@ -321,6 +321,34 @@ mod tests {
         }
     }
 
+    /// Who reads no more than is missing finds what comes after the last message where it was.
+    #[test]
+    fn what_is_missing_ends_with_the_record() {
+        let (mut a, mut b) = (Channel::initiator(&KEY), Channel::responder(&KEY));
+        let mut got = Vec::new();
+        let mut is_sent = false;
+        while got.is_empty() {
+            if a.is_open() && !is_sent {
+                a.send(b"hello");
+                is_sent = true;
+            }
+            for is_there in [true, false] {
+                let (from, to) = if is_there { (&mut a, &mut b) } else { (&mut b, &mut a) };
+                let bytes = [from.output(), b"other bytes"].concat();
+                let len = from.output().len();
+                let mut used = 0;
+                while used < len {
+                    let want = to.missing();
+                    assert!(used + want <= len, "{want} missing at {used} of {len}");
+                    got.extend(to.receive(&bytes[used..used + want]).unwrap());
+                    used += want;
+                }
+                from.sent(len);
+            }
+        }
+        assert_eq!(got, [b"hello"]);
+    }
+
     #[test]
     fn another_token_is_told_from_a_foreign_program_and_another_version() {
         let (mut a, mut b) = (Channel::initiator(&[8; 32]), Channel::responder(&KEY));

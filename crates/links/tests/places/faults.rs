@@ -176,6 +176,22 @@ fn links_that_are_dropped_in_a_group_end_the_others_calls() {
     }
 }
 
+#[test]
+fn a_function_that_panics_breaks_the_links() {
+    let failures = group(2, &ring(), |mut links| {
+        let place = links.place();
+        let mut data = vec![0; 1 << 20];
+        let panics = |_: &mut [u8], _: &[u8]| assert!(place != 1, "no sum today");
+        let mut reduce = || links.all_reduce(&call(1), &mut data, &panics);
+        let Ok(ended) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(&mut reduce)) else {
+            return links.barrier(&call(2)).unwrap_err();
+        };
+        ended.unwrap_err()
+    });
+    assert!(matches!(failures[0], Failure::PeerGone { place: 1, .. }), "{}", failures[0]);
+    assert!(failures[1].to_string().contains("panicked"), "{}", failures[1]);
+}
+
 const FOLDER: &str = "TORCHRS_LINKS_TEST_FOLDER";
 
 /// The process that [`a_killed_process_is_named_within_the_second`] kills.
