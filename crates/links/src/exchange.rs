@@ -17,7 +17,8 @@ use crate::links::{Call, Combine, LOOK, Links, PIECE};
 
 /// A message is dealt out to the streams of a pair in blocks of this.
 const BLOCK: usize = 256 << 10;
-pub(crate) const SPIN_MOST: Duration = Duration::from_micros(60);
+/// Who tries for longer than it takes to fall asleep and be woken loses more than that.
+pub(crate) const SPIN_MOST: Duration = Duration::from_micros(25);
 const SPIN_LEAST: Duration = Duration::from_micros(2);
 /// A wait longer by this than the most of spinning would have been over by then, had nobody slept.
 const WAKING: Duration = Duration::from_micros(40);
@@ -215,7 +216,8 @@ impl Links {
             } else if now - *idle.get_or_insert(now) >= self.spin {
                 self.sleep(call, lanes, &outgoing, &incoming);
             } else {
-                std::hint::spin_loop();
+                // The peer may need this core.
+                std::thread::yield_now();
             }
         }
     }
