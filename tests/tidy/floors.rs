@@ -24,6 +24,7 @@ pub const FLOORS: &[Floor] = &[
     ("job", &["error"]),
     ("rendezvous", &["error"]),
     ("links", &["error", "job", "rendezvous"]),
+    ("mpi", &["error", "job"]),
     ("loops", &["error"]),
     ("cpu", &["error", "loops"]),
     ("cuda", &["error", "loops"]),

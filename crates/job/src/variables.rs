@@ -17,7 +17,7 @@ enum By {
 
 /// All of them, each with its meaning for the reference. What begins with `TORCHRS_TEST_` or `TORCHRS_SIMULATED_TEST_` is
 /// the tests' own.
-const KNOWN: [(&str, By, &str); 27] = [
+const KNOWN: [(&str, By, &str); 28] = [
     (
         "TORCHRS_BENCH_MODEL",
         By::Developer,
@@ -63,6 +63,11 @@ const KNOWN: [(&str, By, &str); 27] = [
         "TORCHRS_KERNEL_CACHE",
         By::User,
         "the folder of compiled CUDA kernels; empty: keep none on disk",
+    ),
+    (
+        "TORCHRS_MPI_LIBRARY",
+        By::User,
+        "file or name of the MPI library, in place of the one of the launcher's family",
     ),
     ("TORCHRS_PARENT_PID", By::Parent, "the process that this one must not outlive"),
     (

@@ -1,0 +1,332 @@
+//! The one MPI of a process: opened, initialised or adopted, and finalised at the process's end.
+
+use std::ffi::{c_int, c_void};
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use torchrs_error::{Error, Result};
+use torchrs_job::deadline::Deadline;
+
+use crate::abi::{Functions, Handle, Handles, THREAD_MULTIPLE};
+use crate::communicator::Communicator;
+use crate::failure::{Failure, Watch, within};
+use crate::launcher::{Family, Found, Launcher, VARIABLE, find};
+use crate::library::text;
+use crate::operators::Operators;
+
+/// The longest that MPI may take to end when all ranks have met.
+const FINALISE: Duration = Duration::from_secs(5);
+
+/// MPI, open and initialised.
+#[derive(Debug)]
+pub struct Mpi {
+    pub(crate) functions: Functions,
+    pub(crate) handles: Handles,
+    pub(crate) operators: Operators,
+    family: Family,
+    version: String,
+    path: PathBuf,
+    /// Of a call of MPI its readers; of finalising its writer. True afterwards.
+    finalised: RwLock<bool>,
+    /// Operations that were started and have not ended well.
+    in_flight: AtomicUsize,
+    /// Whether some operation has failed: finalising would wait for ranks that may never come.
+    failed: AtomicBool,
+    /// For the meeting before the end: of all ranks, and of no other operation.
+    last: Handle,
+    ours: Option<Ours>,
+}
+
+/// What is known where this process has initialised MPI, and so finalises it.
+#[derive(Debug)]
+struct Ours {
+    pid: u32,
+    /// How long the exit of the process waits for the other ranks'.
+    limit: Duration,
+}
+
+impl std::fmt::Debug for Functions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Functions")
+    }
+}
+
+impl Mpi {
+    /// The MPI of this process: of the family whose launcher has started it, opened and initialised at the first
+    /// call. `TORCHRS_MPI_LIBRARY` names another file. Initialising waits for the other ranks, by the deadline.
+    ///
+    /// A process that ends with status 0 finalises MPI, which waits for the other ranks' end as long as the deadline
+    /// was given. One that ends with another status, by `_exit`, by a signal, or after an operation has failed, does
+    /// not: its launcher ends the others.
+    ///
+    /// # Errors
+    /// No library, or one of another family than the launcher's; an MPI that does not know the launcher's other
+    /// processes; less than `MPI_THREAD_MULTIPLE`; the deadline. A failure stays: MPI can be initialised only once.
+    pub fn load(deadline: impl Into<Deadline>) -> Result<&'static Mpi> {
+        static LOADED: Mutex<Option<Result<&'static Mpi>>> = Mutex::new(None);
+        let (deadline, mut loaded) = (deadline.into(), LOADED.lock());
+        let result = loaded.get_or_insert_with(|| {
+            let launcher = Launcher::from_lookup(|name| std::env::var_os(name));
+            let named = std::env::var_os(VARIABLE).filter(|name| !name.is_empty());
+            Self::open(launcher, named.map(PathBuf::from).as_deref(), deadline)
+        });
+        result.clone()
+    }
+
+    /// [`load`](Self::load) of a given library, for tests: with `processes` as a launcher of `family` tells them.
+    #[doc(hidden)]
+    pub fn open_as(path: &Path, family: Family, processes: usize) -> Result<&'static Mpi> {
+        let evidence = format!("SIZE={processes}");
+        let launcher = Launcher { family, size: Some(processes), evidence };
+        Self::open(Some(launcher), Some(path), Duration::from_secs(10).into())
+    }
+
+    fn open(
+        launcher: Option<Launcher>,
+        named: Option<&Path>,
+        deadline: Deadline,
+    ) -> Result<&'static Mpi> {
+        let found = find(launcher.as_ref(), named)?;
+        found.library.share();
+        let what = match &launcher {
+            Some(launcher) => {
+                format!("MPI_Init_thread of {} ({})", found.version, launcher.evidence)
+            }
+            None => format!("MPI_Init_thread of {}", found.version),
+        };
+        let limit = deadline.limit();
+        let start = move || Self::initialise(found, launcher, limit);
+        let mpi = within(&what, deadline, &mut || None, start)??;
+        let mpi: &'static Mpi = Box::leak(Box::new(mpi));
+        if mpi.ours.is_some() {
+            at_exit(mpi);
+        }
+        Ok(mpi)
+    }
+
+    fn initialise(found: Found, launcher: Option<Launcher>, limit: Duration) -> Result<Mpi> {
+        let Found { library, family, version } = found;
+        let lacks = |symbol| {
+            let path = library.path().display();
+            Error::Other(format!("MPI: {path} ({version}) has no symbol {symbol}"))
+        };
+        let functions = Functions::of(&library).map_err(lacks)?;
+        let handles = Handles::of(family, &library).map_err(lacks)?;
+        let failed = |call: &str, code| {
+            Error::Other(format!("MPI: {call}: {}", error_text(&functions, code)))
+        };
+        let (mut is_initialised, mut level) = (0, 0);
+        // SAFETY: may be called at any time; a place for the answer.
+        unsafe { (functions.MPI_Initialized)(&raw mut is_initialised) };
+        if is_finalised(&functions) {
+            let text = "MPI: another part of this program has finalised it; it cannot begin again";
+            return Err(Error::Other(text.to_owned()));
+        }
+        let call = if is_initialised == 0 { "MPI_Init_thread" } else { "MPI_Query_thread" };
+        // SAFETY: MPI takes null for the command line; a place for the answer.
+        let code = unsafe {
+            match is_initialised {
+                0 => (functions.MPI_Init_thread)(
+                    std::ptr::null(),
+                    std::ptr::null(),
+                    THREAD_MULTIPLE,
+                    &raw mut level,
+                ),
+                _ => (functions.MPI_Query_thread)(&raw mut level),
+            }
+        };
+        if code != 0 {
+            return Err(failed(call, code));
+        }
+        if level < THREAD_MULTIPLE {
+            return Err(Error::Other(format!(
+                "MPI: {version} gives thread level {level}; needed is {THREAD_MULTIPLE} (MPI_THREAD_MULTIPLE)"
+            )));
+        }
+        let (mut size, mut last) = (0, 0);
+        // SAFETY: MPI is initialised; the world, and places for the answers.
+        unsafe {
+            (functions.MPI_Comm_set_errhandler)(handles.world, handles.errors_return);
+            (functions.MPI_Comm_set_errhandler)(handles.alone, handles.errors_return);
+            (functions.MPI_Comm_size)(handles.world, &raw mut size);
+        }
+        if let Some(launcher) = launcher
+            && let Some(expected) = launcher.size
+            && usize::try_from(size) != Ok(expected)
+        {
+            return Err(Error::Other(format!(
+                "MPI: {}'s launcher has started {expected} processes ({}), but {version} ({}) knows {size}: \
+                 it is not that launcher's MPI. Name the right library with {VARIABLE}",
+                launcher.family,
+                launcher.evidence,
+                library.path().display()
+            )));
+        }
+        // SAFETY: as above; all ranks do this first.
+        let code = unsafe { (functions.MPI_Comm_dup)(handles.world, &raw mut last) };
+        if code != 0 {
+            return Err(failed("MPI_Comm_dup", code));
+        }
+        let operators =
+            Operators::make(&functions).map_err(|code| failed("MPI_Op_create", code))?;
+        Ok(Mpi {
+            functions,
+            handles,
+            operators,
+            family,
+            version,
+            path: library.path().to_owned(),
+            finalised: RwLock::new(false),
+            in_flight: AtomicUsize::new(0),
+            failed: AtomicBool::new(false),
+            last,
+            ours: (is_initialised == 0).then(|| Ours { pid: process::id(), limit }),
+        })
+    }
+
+    /// The library's family.
+    pub fn family(&self) -> Family {
+        self.family
+    }
+
+    /// The library's name and version in its own words.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The library's file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The communicator of all ranks. Its operations are in one order with those of all that hold it.
+    ///
+    /// # Errors
+    /// [`Failure::Failed`] in MPI's words.
+    pub fn world(&'static self) -> Result<Communicator, Failure> {
+        Communicator::predefined(self, self.handles.world)
+    }
+
+    /// The communicator of this rank alone.
+    ///
+    /// # Errors
+    /// [`Failure::Failed`] in MPI's words.
+    pub fn alone(&'static self) -> Result<Communicator, Failure> {
+        Communicator::predefined(self, self.handles.alone)
+    }
+
+    /// Ends MPI after a meeting of all ranks; nothing of it can be used afterwards. Done by itself at the exit of the
+    /// process. Does nothing where another part of the program has initialised MPI.
+    ///
+    /// # Errors
+    /// A deadline, the watch's words, MPI's error, and that an operation has failed before or still runs.
+    pub fn finalise(
+        &'static self,
+        deadline: impl Into<Deadline>,
+        watch: &mut Watch<'_>,
+    ) -> Result<(), Failure> {
+        let deadline = deadline.into();
+        if *self.finalised.read() || self.ours.is_none() {
+            return Ok(());
+        }
+        if self.failed.load(Ordering::Acquire) {
+            return Err(Failure::failed("MPI_Finalize: an operation has failed before"));
+        }
+        if self.in_flight.load(Ordering::Acquire) > 0 {
+            return Err(Failure::failed("MPI_Finalize: an operation still runs"));
+        }
+        let all = Communicator::predefined(self, self.last)?;
+        for _ in 0..2 {
+            all.barrier()?.wait(deadline, watch)?;
+            // MPICH over UCX closes a connection with the peer's help. Half of all jobs over two hosts hung in
+            // MPI_Finalize when it followed the last operation at once, and none of 48 after a pause.
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // All ranks are here, so what follows is short.
+        let rest = Deadline::after(deadline.remaining().min(FINALISE));
+        within("MPI_Finalize", rest, watch, || {
+            let mut finalised = self.finalised.write();
+            // SAFETY: initialised here; no other call runs (the lock), and none follows (what it guards).
+            let code = unsafe { (self.functions.MPI_Finalize)() };
+            *finalised = true;
+            self.check("MPI_Finalize", code).map_err(Failure::failed)
+        })?
+    }
+
+    /// Keeps MPI from being finalised while the guard lives.
+    pub(crate) fn enter(&self) -> Result<RwLockReadGuard<'_, bool>, String> {
+        let guard = self.finalised.read();
+        // Who has initialised it may finalise it.
+        let theirs = self.ours.is_none() && is_finalised(&self.functions);
+        if *guard || theirs { Err("is finalised".to_owned()) } else { Ok(guard) }
+    }
+
+    pub(crate) fn begin(&self) {
+        self.in_flight.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn end(&self) {
+        self.in_flight.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn fail(&self) {
+        self.failed.store(true, Ordering::Release);
+    }
+
+    /// The error is the call with MPI's text.
+    pub(crate) fn check(&self, call: &str, code: c_int) -> Result<(), String> {
+        match code {
+            0 => Ok(()),
+            code => Err(format!("{call}: {}", error_text(&self.functions, code))),
+        }
+    }
+}
+
+fn is_finalised(functions: &Functions) -> bool {
+    let mut flag = 0;
+    // SAFETY: may be called at any time; a place for the answer.
+    unsafe { (functions.MPI_Finalized)(&raw mut flag) };
+    flag != 0
+}
+
+fn error_text(functions: &Functions, code: c_int) -> String {
+    // SAFETY: `text` passes room for either family's longest text; any code may be asked about.
+    let (asked, words) = text(|to, len| unsafe { (functions.MPI_Error_string)(code, to, len) });
+    if asked == 0 && !words.is_empty() { words } else { format!("error {code}") }
+}
+
+/// Registers the finalising at exit. Where the C library does not tell the exit status, MPI is left as it is.
+fn at_exit(mpi: &'static Mpi) {
+    type OnExit = unsafe extern "C" fn(extern "C" fn(c_int, *mut c_void), *mut c_void) -> c_int;
+    static ON_EXIT: OnceLock<Option<OnExit>> = OnceLock::new();
+    let on_exit = ON_EXIT.get_or_init(|| {
+        // SAFETY: a C string; glibc's function of that name has this signature.
+        unsafe {
+            let symbol = libc::dlsym(libc::RTLD_DEFAULT, c"on_exit".as_ptr());
+            (!symbol.is_null()).then(|| std::mem::transmute::<*mut c_void, OnExit>(symbol))
+        }
+    });
+    if let Some(on_exit) = on_exit {
+        // SAFETY: a function of the right signature, with a value that lives for ever.
+        unsafe { on_exit(exiting, std::ptr::from_ref(mpi).cast_mut().cast()) };
+    }
+}
+
+extern "C" fn exiting(status: c_int, mpi: *mut c_void) {
+    // SAFETY: what `at_exit` registered: an `Mpi` that lives for ever.
+    let mpi: &'static Mpi = unsafe { &*mpi.cast::<Mpi>() };
+    let Some(ours) = mpi.ours.as_ref().filter(|ours| ours.pid == process::id()) else { return };
+    if status != 0
+        || mpi.failed.load(Ordering::Acquire)
+        || mpi.in_flight.load(Ordering::Acquire) > 0
+    {
+        return;
+    }
+    if let Err(failure) = mpi.finalise(ours.limit, &mut || None) {
+        eprintln!("torchrs: MPI is not finalised: {failure}");
+    }
+}
