@@ -24,6 +24,7 @@ mod library;
 mod operators;
 mod point_to_point;
 mod request;
+mod tuning;
 mod world;
 
 pub use communicator::Communicator;

@@ -17,6 +17,7 @@ use crate::failure::{Failure, Watch, within};
 use crate::launcher::{Family, Found, Launcher, VARIABLE, find};
 use crate::library::text;
 use crate::operators::Operators;
+use crate::tuning::tune;
 
 /// The longest that MPI may take to end when all ranks have met.
 const FINALISE: Duration = Duration::from_secs(5);
@@ -171,6 +172,7 @@ impl Mpi {
         if code != 0 {
             return Err(failed("MPI_Comm_dup", code));
         }
+        tune(family, &library);
         let operators =
             Operators::make(&functions).map_err(|code| failed("MPI_Op_create", code))?;
         Ok(Mpi {
