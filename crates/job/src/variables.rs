@@ -60,6 +60,11 @@ const KNOWN: [(&str, By, &str); 28] = [
     ("TORCHRS_ISA", By::User, "highest level of vector instructions: `baseline`, `avx2`, `avx512`"),
     ("TORCHRS_JOB_ID", By::Parent, "random, the same for all processes of a job"),
     (
+        "TORCHRS_JOB_TOKEN",
+        By::User,
+        "the secret of a job over several hosts, the same on all of them; at least 16 characters",
+    ),
+    (
         "TORCHRS_KERNEL_CACHE",
         By::User,
         "the folder of compiled CUDA kernels; empty: keep none on disk",

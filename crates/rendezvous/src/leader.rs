@@ -517,7 +517,9 @@ impl Leader {
         else {
             unreachable!("a round is being stopped")
         };
-        let counts = why != Why::Joined || !gone.is_empty();
+        // A host that left or came is no failure.
+        let lost = gone.iter().any(|id| !ended.contains_key(id));
+        let counts = !matches!(why, Why::Joined | Why::Left(_)) || lost;
         let signalled = ended.values().any(|(verdict, _)| matches!(verdict, Verdict::Signal(_)));
         let elastic = self.settings.hosts.0 < self.settings.hosts.1;
         let hindrance = if why == Why::Over || (signalled && !elastic) {

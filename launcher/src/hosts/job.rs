@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use nix::sys::signal::Signal;
 use torchrs_rendezvous::driver::{Command, Event, Rendezvous};
-use torchrs_rendezvous::protocol::Round;
+use torchrs_rendezvous::protocol::{Round, Verdict};
 
 use super::HostsPlan;
 use super::ending::Story;
@@ -27,7 +27,9 @@ pub fn run(
     let what = || "cannot join the job's other hosts".to_owned();
     let link = Link::new(Rendezvous::start(hosts.config(plan)?).doing(what)?);
     watch.add_hosts(&link).doing(what)?;
-    let mut job = Job { plan, watch, link, say, keep, started_at: SystemTime::now(), asked: None };
+    let elastic = hosts.settings.hosts.0 < hosts.settings.hosts.1;
+    let started_at = SystemTime::now();
+    let mut job = Job { plan, watch, link, say, keep, elastic, started_at, asked: None };
     loop {
         let Some(event) = job.link.next_kept().or_else(|| job.link.next()) else {
             job.wait();
@@ -45,6 +47,8 @@ struct Job<'a> {
     link: Link,
     say: &'a dyn Fn(String),
     keep: &'a dyn Fn(u32, &Outcome),
+    /// Whether the others go on when this host leaves.
+    elastic: bool,
     started_at: SystemTime,
     /// The signal that asked this launcher to end the job while no workers ran.
     asked: Option<Signal>,
@@ -69,7 +73,9 @@ impl Job<'_> {
     /// The exit code, when the job is over.
     fn handle(&mut self, event: Event) -> Result<Option<i32>, Failure> {
         match event {
-            Event::Start { round, group_rank, leads } => self.run_round(&round, group_rank, leads),
+            Event::Start { round, group_rank, leads } => {
+                return Ok(self.run_round(&round, group_rank, leads));
+            }
             Event::Restarting(ending) => {
                 (self.say)(Story::new(self.plan, &ending, self.started_at).restart_notice());
             }
@@ -97,7 +103,8 @@ impl Job<'_> {
         Ok(None)
     }
 
-    fn run_round(&mut self, round: &Round, group_rank: usize, leads: bool) {
+    /// The exit code, when this host leaves the job.
+    fn run_round(&mut self, round: &Round, group_rank: usize, leads: bool) -> Option<i32> {
         let place = Place::in_round(round, group_rank, self.plan.nproc, self.plan.master_port);
         let opened =
             self.link.open_store(round.number, leads).doing(|| "cannot start the store".into());
@@ -111,5 +118,10 @@ impl Job<'_> {
             Err(failure) => HostReport::of_failure(failure),
         };
         self.link.command(Command::WorkersEnded(verdict, report.to_bytes()));
+        // Of a job of fixed size the leader says how it ends.
+        match verdict {
+            Verdict::Signal(number) if self.elastic => Some(failure::SIGNAL + number),
+            _ => None,
+        }
     }
 }

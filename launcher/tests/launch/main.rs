@@ -5,6 +5,7 @@
 
 mod documents;
 mod ends;
+mod hosts;
 mod inherited;
 mod job;
 mod options;

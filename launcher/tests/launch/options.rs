@@ -113,13 +113,6 @@ fn logs_without_a_folder_are_where_it_says() {
     done.says("--tee names local rank 2, but local ranks are 0 to 1");
 }
 
-#[test]
-fn a_job_over_several_hosts_is_refused_for_now() {
-    let done = run(sh("--nnodes 2", "echo started"));
-    assert_eq!((done.code, done.stdout.len()), (2, 0));
-    done.says("one host");
-}
-
 /// The environment of each rank.
 fn environments(options: &str, set: &[(&str, &str)]) -> Vec<HashMap<String, String>> {
     let mut command = sh(options, "env");
