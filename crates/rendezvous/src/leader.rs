@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use crate::action::{Action, Connection};
 use crate::ending::Ending;
+use crate::fitting::objection;
 use crate::protocol::{Host, HostId, Round, Term, ToLeader, ToMember, Verdict, Why};
 use crate::settings::{ScaleUp, Settings};
 
@@ -102,9 +103,9 @@ impl Leader {
         now: Duration,
         out: &mut Vec<Action>,
     ) {
-        if let ToLeader::Join { job, host, accepted, busy } = message {
+        if let ToLeader::Join { settings, host, accepted, busy } = message {
             self.learn(accepted);
-            self.join(from, job, host, busy, now, out);
+            self.join(from, settings, host, busy, now, out);
             return self.step(now, out);
         }
         if let ToLeader::Claim { job, round } = message {
@@ -278,13 +279,13 @@ impl Leader {
     fn join(
         &mut self,
         from: Connection,
-        job: String,
+        settings: Settings,
         host: Host,
         busy: bool,
         now: Duration,
         out: &mut Vec<Action>,
     ) {
-        if let Some(why) = self.objection(&job, &host) {
+        if let Some(why) = self.objection(&settings, &host) {
             out.push(Action::Send(from, ToMember::Refused { why }));
             out.push(Action::Close(from));
             return;
@@ -335,41 +336,13 @@ impl Leader {
     }
 
     /// Why a host cannot take part.
-    fn objection(&self, job: &str, host: &Host) -> Option<String> {
-        if job != self.settings.job {
-            return Some(format!(
-                "this is job `{}`, and it asks for job `{job}`: give all hosts the same --rdzv-id",
-                self.settings.job
-            ));
-        }
+    fn objection(&self, settings: &Settings, host: &Host) -> Option<String> {
         if let Phase::Over = self.phase {
-            return Some(format!("job `{job}` is over"));
+            return Some(format!("job `{}` is over", self.settings.job));
         }
-        if let Some(own) = self.members.get(&self.own)
-            && own.host.fingerprint != host.fingerprint
-        {
-            return Some(format!(
-                "{} has torchrs {} and {} has torchrs {}, which do not fit together: install the same release on \
-                 all hosts",
-                own.host.name, own.host.version, host.name, host.version
-            ));
-        }
-        let rank = host.node_rank?;
-        let most = self.settings.hosts.1;
-        if rank >= most {
-            return Some(format!(
-                "{} has --node-rank {rank}, and there are {most} hosts at most",
-                host.name
-            ));
-        }
-        let other = self
-            .members
-            .values()
-            .find(|m| m.host.node_rank == Some(rank) && m.host.id != host.id)?;
-        Some(format!(
-            "both {} and {} have --node-rank {rank}: give each its own",
-            other.host.name, host.name
-        ))
+        let others = self.members.values().map(|member| &member.host);
+        let own = self.members.get(&self.own).map(|own| &own.host);
+        objection((&self.settings, own), others, (settings, host))
     }
 
     fn ended(

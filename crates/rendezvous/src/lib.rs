@@ -5,6 +5,7 @@ pub mod action;
 pub mod channel;
 pub mod driver;
 pub mod ending;
+mod fitting;
 pub mod leader;
 pub mod member;
 pub mod protocol;

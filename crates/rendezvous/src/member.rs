@@ -15,6 +15,8 @@ use crate::settings::Settings;
 const CALL_TIMEOUT: Duration = Duration::from_millis(1500);
 /// How often a leader looks for one that came back and knows of nothing.
 const CLAIM_EVERY: Duration = Duration::from_secs(1);
+/// How often the user is told of hosts that are waited for.
+const SAY_EVERY: Duration = Duration::from_secs(5);
 /// Between two rounds of calls.
 const PAUSE: Duration = Duration::from_millis(300);
 
@@ -105,6 +107,8 @@ pub struct Member {
     leader_is_gone: bool,
     /// When it last said that it leads to whoever sits where the job began.
     claimed_at: Duration,
+    /// When the user was last told of hosts that are waited for.
+    waiting_said_at: Option<Duration>,
     /// What the last call came to.
     trouble: String,
 }
@@ -135,6 +139,7 @@ impl Member {
             heard_leader_at: now,
             leader_is_gone: false,
             claimed_at: Duration::ZERO,
+            waiting_said_at: None,
             trouble: String::new(),
         };
         member.search(now, 0, out);
@@ -234,7 +239,7 @@ impl Member {
             // A leader that never answers was not heard.
             self.heard_leader_at = self.heard_leader_at.max(now);
             out.push(Action::Send(ToLeader::Join {
-                job: self.settings.job.clone(),
+                settings: self.settings.clone(),
                 host: self.host.clone(),
                 accepted: self.accepted.clone(),
                 busy: !matches!(self.workers, Workers::None),
@@ -309,10 +314,15 @@ impl Member {
                 self.leading = Leading::Pausing { until: now + PAUSE, place };
             }
             ToMember::Waiting { present, needed, round } => {
-                out.push(Action::Say(match round {
+                let what = match round {
                     Some(_) => "the job runs: this host waits as a spare".into(),
                     None => format!("{present} of at least {needed} hosts are there"),
-                }));
+                };
+                // Of many hosts that come one after the other now and then.
+                if self.waiting_said_at.is_none_or(|at| now >= at + SAY_EVERY) {
+                    self.waiting_said_at = Some(now);
+                    out.push(Action::Say(what));
+                }
                 // Whom to look for where the leader is lost.
                 self.seen = round.or(self.seen.take());
             }

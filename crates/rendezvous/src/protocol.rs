@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::settings::Settings;
+
 /// A launcher, for as long as it runs: random, so that one that comes back is another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct HostId(pub u64);
@@ -115,8 +117,8 @@ pub enum Why {
 pub enum ToLeader {
     /// The first message: a host wants to take part.
     Join {
-        /// The job that it asks for.
-        job: String,
+        /// What it was started with: the same on all hosts.
+        settings: Settings,
         /// Itself.
         host: Host,
         /// The last round that it accepted, of whichever leader.

@@ -29,7 +29,18 @@ pub fn run(
     watch.add_hosts(&link).doing(what)?;
     let elastic = hosts.settings.hosts.0 < hosts.settings.hosts.1;
     let started_at = SystemTime::now();
-    let mut job = Job { plan, watch, link, say, keep, elastic, started_at, asked: None };
+    let mut job = Job {
+        plan,
+        watch,
+        link,
+        say,
+        keep,
+        elastic,
+        started_at,
+        leads: false,
+        leader: None,
+        asked: None,
+    };
     loop {
         let Some(event) = job.link.next_kept().or_else(|| job.link.next()) else {
             job.wait();
@@ -50,6 +61,9 @@ struct Job<'a> {
     /// Whether the others go on when this host leaves.
     elastic: bool,
     started_at: SystemTime,
+    /// Whether this host leads, and who led the last round.
+    leads: bool,
+    leader: Option<String>,
     /// The signal that asked this launcher to end the job while no workers ran.
     asked: Option<Signal>,
 }
@@ -86,7 +100,14 @@ impl Job<'_> {
                 (self.say)(text.clone());
                 self.link.command(Command::Finish(code, text));
             }
-            Event::Over(code, _) => return Ok(Some(code)),
+            Event::Over(code, _) => {
+                if let Some(leader) = self.leader.as_ref().filter(|_| code != 0 && !self.leads) {
+                    (self.say)(format!(
+                        "torchrs-launch: the job ended with exit code {code}; the launcher on {leader} has the report\n"
+                    ));
+                }
+                return Ok(Some(code));
+            }
             Event::Fail(why) => {
                 return match self.asked {
                     Some(signal) => Ok(Some(failure::SIGNAL + signal as i32)),
@@ -95,7 +116,8 @@ impl Job<'_> {
             }
             Event::Say(text) => (self.say)(format!("torchrs-launch: {text}\n")),
             // These concern workers, and none run.
-            Event::Stop { .. } | Event::Leads(_) => {}
+            Event::Stop { .. } => {}
+            Event::Leads(leads) => self.leads = leads,
             Event::Ask(..) | Event::Answer(..) | Event::Gone(_) => {
                 unreachable!("the link takes what is the store's")
             }
@@ -105,6 +127,8 @@ impl Job<'_> {
 
     /// The exit code, when this host leaves the job.
     fn run_round(&mut self, round: &Round, group_rank: usize, leads: bool) -> Option<i32> {
+        let led = round.hosts.iter().find(|host| host.id == round.leader);
+        self.leader = led.map(|host| host.name.clone());
         let place = Place::in_round(round, group_rank, self.plan.nproc, self.plan.master_port);
         let opened =
             self.link.open_store(round.number, leads).doing(|| "cannot start the store".into());

@@ -77,6 +77,8 @@ fn a_failure_restarts_the_workers_of_all_hosts_and_is_reported_once() {
     let reports: Vec<&Done> =
         done.iter().filter(|done| done.stderr.contains("the job failed")).collect();
     assert_eq!(reports.len(), 1, "{done:?}");
+    let other = done.iter().find(|done| !done.stderr.contains("the job failed")).unwrap();
+    other.says("the job ended with exit code 7; the launcher on ");
     let report = reports[0].says("the job failed: rank 3 exited with code 7");
     report.says("rank       3 (local rank 1)").says("oh no").says("attempt    2 of 2");
     report.says("rank 3 exited with code 7; starting all workers again (1 of 1 restarts)");

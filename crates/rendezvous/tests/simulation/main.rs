@@ -136,6 +136,16 @@ fn what_does_not_fit_is_refused() {
         why.contains("job `j`") && why.contains("`other`") && why.contains("--rdzv-id"),
         "{why}"
     );
+    world.settings = Settings { max_restarts: 7, ..elastic(2, 2) };
+    world.deed(4 * SECOND, Deed::Begin(1));
+    world.run_until(5 * SECOND);
+    let why = world.launchers[1].failed.clone().expect("a refusal");
+    assert!(why.contains("--max-restarts 7") && why.contains("--max-restarts 1000"), "{why}");
+    world.settings = elastic(1, 2);
+    world.deed(6 * SECOND, Deed::Begin(1));
+    world.run_until(7 * SECOND);
+    let why = world.launchers[1].failed.clone().expect("a refusal");
+    assert!(why.contains("--nnodes 1:2") && why.contains("--nnodes 2:"), "{why}");
 }
 
 proptest! {
