@@ -18,6 +18,8 @@ use crate::fitting::objection;
 use crate::protocol::{Host, HostId, Round, Term, ToLeader, ToMember, Verdict, Why};
 use crate::settings::{ScaleUp, Settings};
 
+/// How often all who wait are told how many they are.
+const TELL_EVERY: Duration = Duration::from_secs(2);
 /// How long a leader that knows of no round waits, where there may be one elsewhere.
 const CLAIMS: Duration = Duration::from_millis(2500);
 
@@ -67,8 +69,9 @@ pub struct Leader {
     phase: Phase,
     /// Whether the program has said that now is a good time for a change.
     welcome: bool,
-    /// How many hosts were last told that they wait.
-    told: usize,
+    /// The last who was told that it waits, and when all were.
+    told: u64,
+    told_at: Option<Duration>,
 }
 
 impl Leader {
@@ -92,6 +95,7 @@ impl Leader {
             phase: Phase::Gathering { since: now, last_call: None },
             welcome: false,
             told: 0,
+            told_at: None,
         }
     }
 
@@ -429,6 +433,7 @@ impl Leader {
     /// Goes on as far as it can.
     fn step(&mut self, now: Duration, out: &mut Vec<Action>) {
         loop {
+            let pending = self.is_change_pending();
             match &mut self.phase {
                 Phase::Over => return,
                 Phase::Gathering { .. } => {
@@ -460,16 +465,16 @@ impl Leader {
                         self.phase = Phase::Over;
                         return;
                     }
-                    let (round, ended) = (round.clone(), ended.clone());
                     let now_is_good = match self.settings.scale_up {
                         ScaleUp::Now => true,
                         ScaleUp::AtCheckpoint => self.welcome,
                         ScaleUp::Never => false,
                     };
                     // Nobody who has ended in peace begins again.
-                    if !(now_is_good && ended.is_empty() && self.is_change_pending()) {
+                    if !(now_is_good && ended.is_empty() && pending) {
                         return;
                     }
+                    let (round, ended) = (round.clone(), std::mem::take(ended));
                     self.begin_stopping(round, ended, Why::Joined, now, out);
                 }
                 Phase::Stopping { round, ended, gone, .. } => {
@@ -566,7 +571,7 @@ impl Leader {
                 self.phase = Phase::Over;
                 out.push(Action::Resign(None));
             } else {
-                self.tell_who_waits(out);
+                self.tell_who_waits(now, out);
             }
             return false;
         }
@@ -578,7 +583,7 @@ impl Leader {
                 if let Phase::Gathering { last_call, .. } = &mut self.phase {
                     *last_call = None;
                 }
-                self.tell_who_waits(out);
+                self.tell_who_waits(now, out);
             }
             return false;
         }
@@ -592,7 +597,7 @@ impl Leader {
                 *last_call = Some(at);
             }
             if now < at {
-                self.tell_who_waits(out);
+                self.tell_who_waits(now, out);
                 return false;
             }
         }
@@ -610,14 +615,15 @@ impl Leader {
         true
     }
 
-    /// Once for each number of hosts.
-    fn tell_who_waits(&mut self, out: &mut Vec<Action>) {
-        if self.told == self.members.len() {
-            return;
-        }
-        self.told = self.members.len();
-        for member in self.members.values() {
+    /// Those who have just come at once, all now and then: of many hosts each would hear of each.
+    fn tell_who_waits(&mut self, now: Duration, out: &mut Vec<Action>) {
+        let all = self.told_at.is_none_or(|at| now >= at + TELL_EVERY);
+        for member in self.members.values().filter(|m| all || m.order > self.told) {
             out.push(Action::Send(member.connection, self.waiting()));
+        }
+        self.told = self.next_order;
+        if all {
+            self.told_at = Some(now);
         }
     }
 

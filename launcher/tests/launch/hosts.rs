@@ -3,6 +3,7 @@
 
 use std::net::TcpListener;
 use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -10,9 +11,17 @@ use nix::unistd::Pid;
 
 use crate::job::{Done, Job, eventually, living, run, sh, start};
 
-/// A port that is free now.
+/// A port that is free now, and the next, too; not of those that the system gives to others.
 fn port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    loop {
+        let count = NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = 20_000 + (std::process::id() as u16 % 100 + count) % 100 * 100 + count % 98;
+        let free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
+        if free(port) && free(port + 1) {
+            return port;
+        }
+    }
 }
 
 /// The launcher of one host of an elastic job.

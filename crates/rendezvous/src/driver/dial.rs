@@ -62,6 +62,10 @@ fn call(addresses: Vec<SocketAddr>, endpoint: &Endpoint) -> Result<TcpStream, Fa
     let (mut refused, mut troubles) = (true, Vec::new());
     for address in &addresses {
         match TcpStream::connect_timeout(address, CONNECT_TIMEOUT) {
+            // A port of the range from which the system takes callers' own: the call has met itself.
+            Ok(stream) if stream.local_addr().ok() == Some(*address) => {
+                troubles.push(format!("{address} is there, but nobody listens at this port"));
+            }
             Ok(stream) => return Ok(stream),
             Err(error) => {
                 refused &= error.kind() == ErrorKind::ConnectionRefused;

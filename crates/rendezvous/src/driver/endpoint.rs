@@ -1,11 +1,15 @@
 //! Where a job begins: `host:port`, as the user writes it.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
 use std::str::FromStr;
+use std::time::{Duration, Instant};
 
 use torchrs_error::{Error, Result};
 
+/// How long a job's port may be taken by the job before.
+const LEAVES_WITHIN: Duration = Duration::from_secs(2);
 /// The port of an endpoint that names none, as torchrun's.
 pub const DEFAULT_PORT: u16 = 29400;
 
@@ -83,7 +87,7 @@ impl Endpoint {
         };
         let mut trouble = String::new();
         for address in addresses {
-            match TcpListener::bind(address) {
+            match bind(address, mine) {
                 Ok(listener) => return Ok(Some(listener)),
                 Err(error) => trouble = format!("cannot listen at {address}: {error}"),
             }
@@ -110,6 +114,21 @@ impl Endpoint {
             }
         }
         Err(trouble)
+    }
+}
+
+/// Listens at an address. Where it has to be this one, whoever still has it gets a moment to leave.
+fn bind(address: SocketAddr, patient: bool) -> std::io::Result<TcpListener> {
+    let until = Instant::now() + LEAVES_WITHIN;
+    loop {
+        match TcpListener::bind(address) {
+            Err(error)
+                if patient && error.kind() == ErrorKind::AddrInUse && Instant::now() < until =>
+            {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            ended => return ended,
+        }
     }
 }
 
