@@ -109,7 +109,7 @@ pub const FLOORS: &[Floor] = &[
     ("interleavings", &[]),
     ("torchrs", &[]),
     ("simulator", &["numeric"]),
-    ("launcher", &["distributed", "error", "job", "multiprocessing"]),
+    ("launcher", &["distributed", "error", "job", "multiprocessing", "rendezvous"]),
     ("declarations", &[]),
 ];
 

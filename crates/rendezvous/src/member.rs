@@ -219,7 +219,7 @@ impl Member {
         }
         let last = self.accepted.clone();
         let term = last.as_ref().map_or(Term(0), |round| Term(round.term.0 + 1));
-        if let Some(before) = &last {
+        if let Some(before) = last.as_ref().filter(|before| before.leader != self.host.id) {
             let leader = before.hosts.iter().find(|host| host.id == before.leader);
             let name = leader.map_or("the leader", |host| host.name.as_str());
             out.push(Action::Say(format!(

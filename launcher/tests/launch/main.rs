@@ -3,6 +3,7 @@
 //! of the table of faults that they show. Workers are shell scripts, but for those that need a
 //! Rust panic: this same binary, run for its one test `worker`.
 
+mod apart;
 mod documents;
 mod ends;
 mod hosts;

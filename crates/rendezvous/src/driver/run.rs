@@ -421,7 +421,7 @@ impl Driver {
                 let (messages, gone) = entry.peer.receive::<ToLeader>();
                 self.opened(number);
                 for message in messages {
-                    self.from_member(number, message);
+                    self.told_by_member(number, message);
                 }
                 gone.into_iter().for_each(|why| self.lose(number, why));
             }
@@ -471,7 +471,7 @@ impl Driver {
         }
     }
 
-    fn from_member(&mut self, number: u64, message: ToLeader) {
+    fn told_by_member(&mut self, number: u64, message: ToLeader) {
         let (now, mut out) = (self.now(), Vec::new());
         if let Some(leader) = &mut self.leader {
             leader.receive(number, message, now, &mut out);

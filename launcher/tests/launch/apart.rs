@@ -1,0 +1,150 @@
+//! A job over hosts that are apart: network namespaces with their own names, addresses and clocks, whose links are
+//! taken down and whose processes are frozen or lose their power. Needs root; where that is not so, says so and
+//! tests nothing.
+
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::unistd::geteuid;
+
+use crate::job::{Job, LAUNCHER, eventually, start};
+
+/// Hosts h1 to hN, gone when this is dropped.
+struct Lab {
+    folder: tempfile::TempDir,
+}
+
+impl Lab {
+    /// Nothing where namespaces cannot be made.
+    fn new(hosts: usize) -> Option<Lab> {
+        if !geteuid().is_root() {
+            println!("skipped: hosts are network namespaces, which only root can make");
+            return None;
+        }
+        let lab = Lab { folder: tempfile::tempdir().unwrap() };
+        let up =
+            lab.script(&["up", &hosts.to_string(), "--owner", &std::process::id().to_string()]);
+        if !up.status.success() {
+            let why = String::from_utf8_lossy(&up.stderr).into_owned();
+            println!("skipped: no network namespaces here: {why}");
+            return None;
+        }
+        Some(lab)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tools/hosts/hosts");
+        let mut command = Command::new(script);
+        command.env("HOSTS_DIR", self.folder.path().join("lab")).args(arguments);
+        command
+    }
+
+    fn script(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).stdin(Stdio::null()).output().unwrap()
+    }
+
+    fn do_to(&self, what: &str, host: usize) {
+        let done = self.script(&[what, &host.to_string()]);
+        assert!(done.status.success(), "{what} h{host}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+
+    /// Sends a signal to all processes of a host.
+    fn signal(&self, host: usize, signal: &str) {
+        let pids = self.script(&["pids", &host.to_string()]).stdout;
+        let pids = String::from_utf8(pids).unwrap();
+        let kill = Command::new("kill").arg(signal).args(pids.split_whitespace()).status();
+        assert!(kill.unwrap().success(), "kill {signal} {pids}");
+    }
+
+    /// The launcher of a host; h1 is where the job begins. Its one worker says when it starts, by one clock for all,
+    /// then says each 50 ms that it is there.
+    fn launch(&self, host: usize, hosts: &str) -> Job {
+        let script = "echo \"$(date +%s%N) start $RANK $WORLD_SIZE $TORCHELASTIC_RESTART_COUNT\"; \
+                      while :; do echo \"$(date +%s%N) there\"; sleep 0.05; done";
+        let number = host.to_string();
+        let mut command =
+            self.command(&["exec", &number, LAUNCHER, "--no-build", "--nnodes", hosts]);
+        command.args(["--rdzv-endpoint", "h1:29400", "--rdzv-conf", "last_call_timeout=0.5"]);
+        command.args(["--max-restarts", "5", "--grace", "2", "sh", "-c", script]);
+        command.env("TORCHRS_JOB_TOKEN", "a-token-for-the-tests");
+        start(command)
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        self.script(&["down"]);
+    }
+}
+
+/// The times of a worker's lines with this word, in nanoseconds.
+fn times(job: &Job, word: &str) -> Vec<u64> {
+    let text = job.stdout.text();
+    let of = |line: &str| line.split_once("]: ")?.1.split_once(' ')?.0.parse().ok();
+    text.lines().filter(|line| line.contains(word)).filter_map(of).collect()
+}
+
+/// Waits until a worker has started with these numbers: rank, world size, restarts.
+#[track_caller]
+fn started(job: &Job, numbers: &str) {
+    job.stdout.wait_for(&format!(" start {numbers}\n"), 1);
+}
+
+#[test]
+fn short_trouble_is_not_noticed_and_lost_power_is_survived() {
+    let Some(lab) = Lab::new(4) else { return };
+    let first = lab.launch(1, "2:3");
+    first.stderr.wait_for("of at least", 1);
+    let others: Vec<Job> = [2, 3].map(|host| lab.launch(host, "2:3")).into();
+    [&first, &others[0], &others[1]].iter().for_each(|job| job.stdout.wait_for(" start ", 1));
+    let spare = lab.launch(4, "2:3");
+    spare.stderr.wait_for("waits as a spare", 1);
+
+    lab.do_to("cut", 2);
+    std::thread::sleep(Duration::from_secs(2));
+    lab.do_to("heal", 2);
+    lab.signal(3, "-STOP");
+    std::thread::sleep(Duration::from_secs(3));
+    lab.signal(3, "-CONT");
+    std::thread::sleep(Duration::from_millis(500));
+    for job in [&first, &others[0], &others[1]] {
+        assert_eq!(times(job, " start ").len(), 1, "{}", job.stderr.text());
+    }
+
+    // Its peers hear nothing of it.
+    let at = Instant::now();
+    lab.do_to("crash", 3);
+    spare.stdout.wait_for(" start ", 1);
+    let took = at.elapsed();
+    println!("from a host's loss of power to the next workers: {took:.1?}");
+    assert!(took < Duration::from_secs(9), "{took:?}");
+    first.stderr.wait_for("host h3 was lost", 1);
+    started(&first, "0 3 1");
+}
+
+#[test]
+fn a_host_that_is_cut_off_ends_its_workers_before_others_go_on() {
+    let Some(lab) = Lab::new(3) else { return };
+    let first = lab.launch(1, "2:3");
+    first.stderr.wait_for("of at least", 1);
+    let others: Vec<Job> = [2, 3].map(|host| lab.launch(host, "2:3")).into();
+    [&first, &others[0], &others[1]].iter().for_each(|job| job.stdout.wait_for(" start ", 1));
+
+    let at = Instant::now();
+    lab.do_to("cut", 1);
+    let again = |job: &Job| times(job, " start ").len() == 2;
+    eventually("the others go on", || others.iter().all(again));
+    println!("from the leader's being cut off to the next workers: {:.1?}", at.elapsed());
+    let begin = others.iter().map(|job| times(job, " start ")[1]).min().unwrap();
+    let last = times(&first, " there").pop().unwrap();
+    assert!(last < begin, "workers of two rounds at once for {} ms", (last - begin) / 1_000_000);
+
+    lab.do_to("heal", 1);
+    eventually("it takes part again", || again(&first));
+    let world =
+        |job: &Job| job.stdout.text().lines().rfind(|l| l.contains(" start ")).unwrap().to_owned();
+    eventually("all three", || {
+        [&first, &others[0], &others[1]].iter().all(|job| world(job).contains(" 3 "))
+    });
+}
