@@ -10,13 +10,12 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, ValueHint};
 use clap_complete::Shell;
-use torchrs_job::cluster::ClusterTask;
 use torchrs_job::variables::unknown_variables;
 use torchrs_rendezvous::driver::Endpoint;
 
 use crate::console::say;
 use crate::documents;
-use crate::hosts::{ScaleUpOption, nnodes, scale_up};
+use crate::hosts::{ScaleUpOption, detected, nnodes, scale_up};
 use crate::nproc::Nproc;
 use crate::outputs::StreamMap;
 
@@ -115,9 +114,9 @@ pub struct Options {
     pub standalone: bool,
 
     /// Hosts that run the job, each with its own launcher: N, or MIN:MAX for a job that goes on with
-    /// fewer and takes in more.
-    #[arg(long, value_name = "N|MIN:MAX", default_value = "1", value_parser = nnodes)]
-    pub nnodes: (u32, u32),
+    /// fewer and takes in more [default: what srun, mpirun or Kubernetes say, else 1].
+    #[arg(long, value_name = "N|MIN:MAX", value_parser = nnodes)]
+    pub nnodes: Option<(u32, u32)>,
 
     /// This host's place among N, from 0. Needed with --master-addr.
     #[arg(long, alias = "node_rank", value_name = "K")]
@@ -215,21 +214,14 @@ pub fn options() -> Options {
         documents::print(&documents::man(Options::command()));
     }
     let options = from_both(&args, &matches, |name| std::env::var_os(name));
-    let options = options.unwrap_or_else(|(error, variables)| {
+    let mut options = options.unwrap_or_else(|(error, variables)| {
         say(&format!("torchrs-launch: from the environment: {variables}\n"));
         error.exit()
     });
     // A worker of another launcher may do as it likes.
     let nested = std::env::var_os("TORCHRS_JOB_ID").is_some();
-    if let Some(task) = ClusterTask::from_env().filter(|_| !options.standalone && !nested) {
-        refuse(format!(
-            "{} has started this launcher as {} ({}): each would run a job of its own, and jobs \
-             over several launchers come with a later version; start one launcher per host, or \
-             say --standalone if separate jobs are meant",
-            task.starter,
-            task.place(),
-            task.evidence()
-        ));
+    if options.nnodes.is_none() && !options.standalone && !nested {
+        detected::fill(&mut options).unwrap_or_else(|reason| refuse(reason));
     }
     for line in unknown_variables().into_iter().chain(slips(&options.command)) {
         say(&format!("torchrs-launch: {line}\n"));

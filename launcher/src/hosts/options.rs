@@ -34,7 +34,7 @@ pub struct HostsPlan {
 impl HostsPlan {
     /// Of these options; nothing for a job on one host.
     pub fn of(options: &Options) -> Result<Option<Self>, String> {
-        let (fewest, most) = options.nnodes;
+        let (fewest, most) = options.nnodes.unwrap_or((1, 1));
         if most == 1 {
             return Ok(None);
         }
@@ -111,7 +111,7 @@ impl HostsPlan {
 }
 
 fn static_endpoint(options: &Options) -> Result<(Endpoint, Option<bool>), String> {
-    let (_, most) = options.nnodes;
+    let (_, most) = options.nnodes.unwrap_or((1, 1));
     let Some(host) = options.master_addr.clone() else {
         return Err(format!(
             "--nnodes {most} needs to know where the hosts meet: the same --master-addr HOST --master-port PORT on all \

@@ -11,7 +11,7 @@ use torchrs_error::{Error, Result};
 /// How long a job's port may be taken by the job before.
 const LEAVES_WITHIN: Duration = Duration::from_secs(2);
 /// The port of an endpoint that names none, as torchrun's.
-pub(crate) const DEFAULT_PORT: u16 = 29400;
+pub const DEFAULT_PORT: u16 = 29400;
 
 /// A host's name or address, and a port.
 #[derive(Debug, Clone, PartialEq, Eq)]

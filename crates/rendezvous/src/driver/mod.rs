@@ -24,7 +24,7 @@ use crate::protocol::{Round, Verdict, Why};
 use crate::settings::Settings;
 use crate::token::JobToken;
 
-pub use endpoint::Endpoint;
+pub use endpoint::{DEFAULT_PORT, Endpoint};
 
 /// What a host brings to a rendezvous.
 #[derive(Debug, Clone)]
