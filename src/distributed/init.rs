@@ -6,6 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::group::WeakGroup;
+use super::hosts;
 use super::nccl::HostAndGpu;
 use super::origin::Origin;
 use super::reminder;
@@ -88,18 +89,14 @@ pub fn init_process_group(options: InitOptions) -> Result<ProcessGroup> {
     };
     reminder::check_environment()?;
     let deadline = Deadline::after(timeout);
-    if env.world_size > MOST_RANKS {
-        let what = format!("is {}: a host has at most {MOST_RANKS} ranks", env.world_size);
-        return Err(Error::config("WORLD_SIZE", what));
-    }
-    if env.local_world_size != env.world_size {
-        return Err(Error::config(
-            "LOCAL_WORLD_SIZE",
-            format!(
-                "is {} and WORLD_SIZE is {}: the shm backend needs all ranks on one host",
-                env.local_world_size, env.world_size
-            ),
-        ));
+    let is_on_one_host = env.local_world_size == env.world_size;
+    if env.local_world_size > MOST_RANKS {
+        let (name, ranks) = match is_on_one_host {
+            true => ("WORLD_SIZE", env.world_size),
+            false => ("LOCAL_WORLD_SIZE", env.local_world_size),
+        };
+        let what = format!("is {ranks}: a host has at most {MOST_RANKS} ranks");
+        return Err(Error::config(name, what));
     }
     let store = match options.store {
         Some(store) => Some(store),
@@ -107,13 +104,17 @@ pub fn init_process_group(options: InitOptions) -> Result<ProcessGroup> {
         None => Some(Store::from_env(deadline)?),
     };
     let instance = INSTANCES.fetch_add(1, Ordering::Relaxed);
-    let seat = Seat {
-        rank: env.rank,
-        ranks: (0..env.world_size).collect(),
-        store,
-        prefix: format!("group/{}/{}/{instance}", env.run_id, env.restart_count),
-    };
-    let backend = Origin::here().over(|| shm::join(seat, &deadline)).map(HostAndGpu::new)?;
+    let prefix = format!("group/{}/{}/{instance}", env.run_id, env.restart_count);
+    let backend = Origin::here().over(|| match (is_on_one_host, store) {
+        (false, Some(store)) => {
+            hosts::join(&env, store, prefix, &deadline).map(HostAndGpu::over_hosts)
+        }
+        (_, store) => {
+            let ranks = (0..env.world_size).collect();
+            let seat = Seat { rank: env.rank, ranks, store, prefix };
+            shm::join(seat, &deadline).map(HostAndGpu::new)
+        }
+    })?;
     let group = ProcessGroup::new(Arc::new(backend), None, env.rank, timeout);
     *default = Some(group.downgrade());
     Ok(group)

@@ -48,6 +48,7 @@ mod direction;
 mod env;
 pub mod functional;
 mod group;
+mod hosts;
 mod init;
 mod nccl;
 mod objects;

@@ -63,6 +63,7 @@ pub const FLOORS: &[Floor] = &[
             "cuda",
             "error",
             "job",
+            "links",
             "multiprocessing",
             "ops",
             "profiler",

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::header::{Farewell, HEADER, Header, MAX_FINGERPRINT, Word};
 use crate::lane::{Incoming, Lane, Memory, Outgoing, Trouble};
 use crate::layout::{Buffer, Deal, Layout};
-use crate::links::{Call, Combine, LOOK, Links, PIECE};
+use crate::links::{Call, Combine, ENDED, LOOK, Links, PIECE};
 
 /// A message is dealt out to the streams of a pair in blocks of this.
 const BLOCK: usize = 256 << 10;
@@ -386,7 +386,7 @@ impl Links {
                 }
                 let how = match trouble {
                     Trouble::Error(error) => format!("its connection broke: {error}"),
-                    _ => "it closed its connection; its process has ended".to_owned(),
+                    _ => ENDED.to_owned(),
                 };
                 Failure::PeerGone { place, how }
             }

@@ -1,5 +1,6 @@
 //! The connections of one place to all others of its group: making them, their options, their end.
 
+use std::io;
 use std::time::{Duration, Instant};
 
 use torchrs_job::deadline::Deadline;
@@ -7,7 +8,7 @@ use torchrs_job::deadline::Deadline;
 use crate::addresses::Addresses;
 use crate::connect::connect;
 use crate::failure::Failure;
-use crate::header::{Farewell, Header, Word};
+use crate::header::{Farewell, HEADER, Header, Word};
 use crate::lane::GRAIN;
 use crate::listener::{Accepted, Listener};
 use crate::proof::{Hello, MAX_GROUP};
@@ -17,6 +18,8 @@ use crate::wire::Wire;
 pub(crate) const LOOK: Duration = Duration::from_millis(20);
 /// The most that is read before it is combined: it stays in the core's cache in between.
 pub(crate) const PIECE: usize = 256 << 10;
+/// What is said of a place whose connection has ended without a word.
+pub(crate) const ENDED: &str = "it closed its connection; its process has ended";
 /// The most streams of a pair.
 const MOST_STREAMS: usize = 64;
 
@@ -196,6 +199,70 @@ impl Links {
     /// How many places there are.
     pub fn places(&self) -> usize {
         self.peers.len()
+    }
+
+    /// Ends these links before their time, because this place cannot go on: the others are told `why`, and each later
+    /// call fails.
+    pub fn give_up(&mut self, why: &str) {
+        if self.broken.is_some() {
+            return;
+        }
+        self.part(&Farewell::Failed { culprit: self.place as u32, text: why.to_owned() }, |_| {
+            false
+        });
+        self.broken = Some(Failure::Stopped(why.to_owned()));
+    }
+
+    /// Between calls: whether a place has ended without a word, or says that a call of its own has failed. Waits for
+    /// nothing, and leaves data where it is. A place that has left is no failure.
+    ///
+    /// # Errors
+    /// As a call would give that waits for the place.
+    pub fn check(&mut self) -> Result<(), Failure> {
+        if let Some(broken) = &self.broken {
+            return Err(broken.clone());
+        }
+        for place in (0..self.places()).filter(|&place| place != self.place) {
+            let mut words = [0; HEADER];
+            let gone = |how: String| Failure::PeerGone { place, how };
+            let failure = loop {
+                let word = match self.peers[place][0].peek(&mut words) {
+                    Ok(0) => break Some(gone(ENDED.to_owned())),
+                    Ok(HEADER) => Word::decode(&words),
+                    Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                        break Some(gone(format!("its connection broke: {error}")));
+                    }
+                    Ok(_) | Err(_) => break None,
+                };
+                match word {
+                    // For the next call.
+                    Some(Word::Waiting(theirs)) => {
+                        let _ = self.peers[place][0].receive(&mut words);
+                        self.waiting[place] = Some(theirs);
+                    }
+                    Some(Word::Farewell(Farewell::Failed { culprit, text })) => {
+                        let culprit = culprit as usize;
+                        let is_other = culprit != self.place && culprit < self.places();
+                        let place = if is_other { culprit } else { place };
+                        break Some(Failure::PeerGone {
+                            place,
+                            how: format!("it gave up: {text}"),
+                        });
+                    }
+                    Some(Word::Farewell(Farewell::Differs { own, number, .. })) => {
+                        break Some(Failure::Mismatch { place, number, length: 0, theirs: own });
+                    }
+                    Some(Word::Farewell(Farewell::Left) | Word::Data(_)) | None => break None,
+                }
+            };
+            if let Some(failure) = failure {
+                let text = failure.to_string();
+                self.part(&Farewell::Failed { culprit: place as u32, text }, |_| false);
+                self.broken = Some(failure.clone());
+                return Err(failure);
+            }
+        }
+        Ok(())
     }
 
     /// Sends last words to all places that can tell them from data, and then no more.

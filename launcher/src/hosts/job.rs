@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use nix::sys::signal::Signal;
+use torchrs_job::store::{LINKS_ADDRESS, LINKS_KEY};
 use torchrs_rendezvous::driver::{Command, Event, Rendezvous};
 use torchrs_rendezvous::protocol::{Round, Verdict};
 
@@ -31,6 +32,7 @@ pub fn run(
     let started_at = SystemTime::now();
     let mut job = Job {
         plan,
+        hosts,
         watch,
         link,
         say,
@@ -54,6 +56,7 @@ pub fn run(
 
 struct Job<'a> {
     plan: &'a Plan,
+    hosts: &'a HostsPlan,
     watch: &'a Watch,
     link: Link,
     say: &'a dyn Fn(String),
@@ -125,13 +128,22 @@ impl Job<'_> {
         Ok(None)
     }
 
+    /// The store of a round, with what workers need to reach those of other hosts.
+    fn open_store(&self, round: &Round, group_rank: usize, leads: bool) -> Result<(), Failure> {
+        let key = self.hosts.links_key(round.number)?;
+        let address = round.hosts.get(group_rank).and_then(|host| host.addresses.first());
+        let address = address.map(|address| address.ip().to_string()).unwrap_or_default();
+        let of_host = [(LINKS_KEY, &key[..]), (LINKS_ADDRESS, address.as_bytes())];
+        let opened = self.link.open_store(round.number, leads, &of_host);
+        opened.doing(|| "cannot start the store".into())
+    }
+
     /// The exit code, when this host leaves the job.
     fn run_round(&mut self, round: &Round, group_rank: usize, leads: bool) -> Option<i32> {
         let led = round.hosts.iter().find(|host| host.id == round.leader);
         self.leader = led.map(|host| host.name.clone());
         let place = Place::in_round(round, group_rank, self.plan.nproc, self.plan.master_port);
-        let opened =
-            self.link.open_store(round.number, leads).doing(|| "cannot start the store".into());
+        let opened = self.open_store(round, group_rank, leads);
         let started = opened.and_then(|()| Group::start(self.plan, self.watch, &place, &self.link));
         let (verdict, report) = match started {
             Ok(group) => {

@@ -59,10 +59,12 @@ impl Link {
         self.rendezvous.clock_offset()
     }
 
-    /// Makes the store of a round. `leads`: the job's keys are here.
-    pub fn open_store(&self, round: u64, leads: bool) -> Result<()> {
+    /// Makes the store of a round. `leads`: the job's keys are here. `of_host` are keys that only this host's workers
+    /// see.
+    pub fn open_store(&self, round: u64, leads: bool, of_host: &[(&str, &[u8])]) -> Result<()> {
         let line = Line { commander: self.rendezvous.commander(), round };
         let server = StoreServer::start_among_hosts(Box::new(line), leads)?;
+        of_host.iter().for_each(|(key, value)| server.tell(key, value));
         self.round.set(round);
         *self.store.borrow_mut() = Some(server);
         Ok(())

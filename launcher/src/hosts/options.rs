@@ -92,14 +92,10 @@ impl HostsPlan {
     /// What the rendezvous is given.
     pub fn config(&self, plan: &Plan) -> Result<Config, Failure> {
         let name = nix::unistd::gethostname().doing(|| "cannot find this host's name".into())?;
-        let token = match &self.token {
-            Some((source, text)) => JobToken::new(source, text),
-            None => Ok(JobToken::of_loopback()),
-        };
         let (host, port) = self.endpoint.clone();
         Ok(Config {
             settings: self.settings.clone(),
-            token: token.map_err(|error| Failure::new(error.to_string()))?,
+            token: self.job_token()?,
             endpoint: Endpoint { host, port },
             is_host: self.is_host,
             local_addr: self.local_addr,
@@ -107,6 +103,23 @@ impl HostsPlan {
             nproc: plan.nproc as u32,
             node_rank: self.node_rank,
         })
+    }
+}
+
+impl HostsPlan {
+    /// The job's secret, as a token.
+    fn job_token(&self) -> Result<JobToken, Failure> {
+        let token = match &self.token {
+            Some((source, text)) => JobToken::new(source, text),
+            None => Ok(JobToken::of_loopback()),
+        };
+        token.map_err(|error| Failure::new(error.to_string()))
+    }
+
+    /// What workers of a round prove to those of other hosts that they belong to it.
+    pub fn links_key(&self, round: u64) -> Result<[u8; 32], Failure> {
+        let purpose = format!("torchrs links\n{round}\n{}", self.settings.job);
+        Ok(self.job_token()?.key(&purpose))
     }
 }
 

@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 
 use super::Deadline;
 use super::collective::{Collective, Pace};
+use super::hosts::{HostsBackend, Made};
 use super::shm::{Segment, ShmBackend};
 use crate::cuda::graph::Executable;
 use crate::cuda::{Event, Stream};
@@ -33,6 +34,8 @@ pub(super) use link::Started;
 #[derive(Debug)]
 pub(super) struct HostAndGpu {
     host: Arc<ShmBackend>,
+    /// Of a group over several hosts; `host` is then its members on this one.
+    hosts: Option<Arc<HostsBackend>>,
     /// From the first collective on a GPU on, or from a split.
     link: Mutex<Option<Arc<Link>>>,
 }
@@ -40,7 +43,19 @@ pub(super) struct HostAndGpu {
 impl HostAndGpu {
     /// A group that has not used a GPU yet.
     pub(super) fn new(host: ShmBackend) -> Self {
-        HostAndGpu { host: Arc::new(host), link: Mutex::new(None) }
+        HostAndGpu { host: Arc::new(host), hosts: None, link: Mutex::new(None) }
+    }
+
+    /// A group over several hosts.
+    pub(super) fn over_hosts(hosts: Arc<HostsBackend>) -> Self {
+        HostAndGpu { host: hosts.local().clone(), hosts: Some(hosts), link: Mutex::new(None) }
+    }
+
+    fn made(made: Made) -> Self {
+        match made {
+            Made::OnThisHost(host) => HostAndGpu::new(host),
+            Made::OverHosts(hosts) => HostAndGpu::over_hosts(hosts),
+        }
     }
 
     /// The communicator. All ranks make it in the same collective.
@@ -83,7 +98,10 @@ impl HostAndGpu {
         deadline: &Deadline,
         pace: Pace,
     ) -> Result<()> {
-        self.told(self.host.run(collective, deadline, pace))
+        self.told(match &self.hosts {
+            Some(hosts) => hosts.run(collective, deadline, pace),
+            None => self.host.run(collective, deadline, pace),
+        })
     }
 
     /// Starts a collective on a GPU's memory: it follows `ready` and all collectives before it. Returns
@@ -97,6 +115,11 @@ impl HostAndGpu {
         then: &mut dyn FnMut(),
     ) -> Result<Started> {
         let device = ready.device();
+        if self.hosts.is_some() {
+            let what = "collectives of GPU tensors over several hosts come with a later version; copy the tensor \
+                        to the CPU";
+            return Err(Error::argument(collective.signature.kind.name(), "tensor", what));
+        }
         self.check_device(collective, device)?;
         let calls = calls::of(collective, self.host.rank(), self.host.ranks().len())?;
         self.told(self.host.meet(&collective.signature, deadline, pace))?;
@@ -115,7 +138,10 @@ impl HostAndGpu {
 
     /// Memory of `nbytes` on every rank that collectives work on in place. Collective.
     pub(super) fn alloc_shared(&self, nbytes: usize, deadline: &Deadline) -> Result<Arc<Segment>> {
-        self.host.alloc_shared(nbytes, deadline)
+        match &self.hosts {
+            Some(hosts) => hosts.alloc_shared(nbytes, deadline),
+            None => self.host.alloc_shared(nbytes, deadline),
+        }
     }
 
     /// The group of the members `ranks` (ranks of this group, ascending); `None` if this rank is
@@ -125,6 +151,10 @@ impl HostAndGpu {
         ranks: &[usize],
         deadline: &Deadline,
     ) -> Result<Option<Arc<HostAndGpu>>> {
+        if let Some(hosts) = &self.hosts {
+            let made = hosts.new_group(ranks, deadline)?;
+            return Ok(made.map(|made| Arc::new(HostAndGpu::made(made))));
+        }
         let host = self.host.sub_group(ranks, deadline)?.map(Arc::new);
         let place = ranks.iter().position(|&rank| rank == self.host.rank());
         let parent = self.link.lock().clone();
@@ -134,7 +164,8 @@ impl HostAndGpu {
                 .inspect_err(|error| self.host.abort(&error.to_string()))?,
             None => None,
         };
-        Ok(host.map(|host| Arc::new(HostAndGpu { host, link: Mutex::new(link) })))
+        let link = Mutex::new(link);
+        Ok(host.map(|host| Arc::new(HostAndGpu { host, hosts: None, link })))
     }
 
     /// The group of a sender and its receiver, in this order, for messages of one tag. Only these two
@@ -145,7 +176,10 @@ impl HostAndGpu {
         tag: u32,
         deadline: &Deadline,
     ) -> Result<HostAndGpu> {
-        self.host.direction(ends, tag, deadline).map(HostAndGpu::new)
+        match &self.hosts {
+            Some(hosts) => hosts.direction(ends, tag, deadline).map(HostAndGpu::made),
+            None => self.host.direction(ends, tag, deadline).map(HostAndGpu::new),
+        }
     }
 
     /// A graph with its collectives is ready.
@@ -176,18 +210,21 @@ impl HostAndGpu {
 
     /// This rank's number in the group.
     pub(super) fn rank(&self) -> usize {
-        self.host.rank()
+        self.hosts.as_ref().map_or(self.host.rank(), |hosts| hosts.rank())
     }
 
     /// The members, by their rank in the world.
     pub(super) fn ranks(&self) -> &[usize] {
-        self.host.ranks()
+        self.hosts.as_ref().map_or(self.host.ranks(), |hosts| hosts.ranks())
     }
 
     /// Makes every rank's calls, waiting or later, fail with `reason`. The watchdog of every rank then
     /// ends what is on its way on GPUs.
     pub(super) fn abort(&self, reason: &str) {
-        self.host.abort(reason);
+        match &self.hosts {
+            Some(hosts) => hosts.abort(reason),
+            None => self.host.abort(reason),
+        }
     }
 
     /// Says that this rank is done with the group.
@@ -196,6 +233,9 @@ impl HostAndGpu {
         if let Some(link) = link {
             link.close();
         }
-        self.host.leave();
+        match &self.hosts {
+            Some(hosts) => hosts.leave(),
+            None => self.host.leave(),
+        }
     }
 }

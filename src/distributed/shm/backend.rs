@@ -77,18 +77,22 @@ impl ShmBackend {
         self.fail(AbortRecord { cause: Cause::Failed, rank: self.rank, pid, reason });
     }
 
-    pub(super) fn has_failed(&self) -> bool {
+    pub(in crate::distributed) fn has_failed(&self) -> bool {
         let whole = self.between.as_ref().map(|between| &between.whole);
         self.control.is_aborted() || whole.is_some_and(|whole| whole.has_failed())
     }
 
     /// Ends the group and, of messages, the one that they are within. The first record stands; false when
     /// there was one.
-    pub(super) fn fail(&self, record: AbortRecord) -> bool {
+    pub(in crate::distributed) fn fail(&self, record: AbortRecord) -> bool {
         let Some(Between { whole, .. }) = &self.between else { return self.control.abort(&record) };
-        let rank = whole.ranks.iter().position(|&rank| rank == self.ranks[record.rank]);
+        let place = |rank| whole.ranks.iter().position(|&other| other == rank).unwrap_or(0);
+        let rank = match record.cause.is_of_job() {
+            true => record.rank,
+            false => place(self.ranks[record.rank]),
+        };
         // Before the peer is woken, so that it finds the reason.
-        let first = whole.fail(AbortRecord { rank: rank.unwrap_or(0), ..record.clone() });
+        let first = whole.fail(AbortRecord { rank, ..record.clone() });
         self.control.abort(&record);
         first
     }

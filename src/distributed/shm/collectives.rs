@@ -9,7 +9,7 @@
 //!   while one chunk is read the next is written.
 //!
 //! Most collectives are the same exchange: some ranks give a buffer of one or N parts, and every
-//! rank takes what it needs from the parts of others ([`Gift`], [`ShmBackend::take`]). Only a large
+//! rank takes what it needs from the parts of others ([`Gift`], [`take`]). Only a large
 //! all-reduce is a thing of its own. All three ways combine elements in rank order, so they agree
 //! to the last bit.
 
@@ -20,6 +20,7 @@ use smallvec::SmallVec;
 use super::arena::{Segment, Slot};
 use super::backend::{Progress, ShmBackend};
 use super::control::Place;
+use super::gift::{Gift, take};
 use super::meeting::Call;
 use super::reduce::reduce;
 use crate::distributed::collective::{Collective, Kind, Pace, RawBuffer, ReduceOp};
@@ -29,41 +30,13 @@ use crate::error::Result;
 /// Slices of an all-reduce begin at multiples of this, so that no two ranks write to one cache
 /// line, whatever the dtype.
 const SLICE_ALIGN: usize = 128;
-/// What the ranks give to each other in a collective: `parts` parts of `len` elements.
-#[derive(Debug, Clone, Copy)]
-struct Gift {
-    parts: usize,
-    len: usize,
-    size: usize,
-    /// Whether this rank gives. It then has a `send` buffer of `parts * len` elements.
-    mine: bool,
-}
-
-impl Gift {
-    fn of(collective: &Collective, rank: usize, world: usize) -> Self {
-        let signature = &collective.signature;
-        let numel = if signature.kind == Kind::Barrier { 0 } else { signature.numel() };
-        let (parts, len, mine) = match signature.kind {
-            Kind::Broadcast => (1, numel, signature.root == Some(rank)),
-            Kind::Send => (1, numel, rank == 0),
-            Kind::ReduceScatter | Kind::AllToAll => (world, numel / world, true),
-            Kind::Scatter => (world, numel, signature.root == Some(rank)),
-            _ => (1, numel, true),
-        };
-        Gift { parts, len, size: signature.dtype.size(), mine }
-    }
-
-    fn nbytes(&self) -> usize {
-        self.parts * self.len * self.size
-    }
-
-    /// Where in a buffer of whole parts element `at` of `part` is, in bytes.
-    fn offset(&self, part: usize, at: usize) -> usize {
-        (part * self.len + at) * self.size
-    }
-}
 
 impl ShmBackend {
+    /// This rank and the number of ranks.
+    fn seat(&self) -> [usize; 2] {
+        [self.rank, self.ranks.len()]
+    }
+
     /// Runs `collective` as the next one of this group.
     pub(super) fn run_collective(
         &self,
@@ -111,7 +84,7 @@ impl ShmBackend {
         };
         // SAFETY: all givers have filled their slots (barrier), which stay as they are until all
         // have arrived at the next collective; the range is all of a part.
-        unsafe { self.take(collective, gift, 0..gift.len, &view) };
+        unsafe { take(collective, gift, self.seat(), 0..gift.len, &view) };
         Ok(())
     }
 
@@ -146,7 +119,7 @@ impl ShmBackend {
                 };
                 // SAFETY: the givers' buffers are at their places and stay as they are until the
                 // barrier below; the range is all of a part.
-                unsafe { self.take(collective, gift, 0..gift.len, &view) };
+                unsafe { take(collective, gift, self.seat(), 0..gift.len, &view) };
             }
             return self.barrier(progress, call);
         }
@@ -162,52 +135,6 @@ impl ShmBackend {
     fn all_in(&self, segment: &Segment, progress: &Progress) -> bool {
         (0..self.ranks.len())
             .all(|rank| self.control.place(rank, progress.sequence).segment() == segment.id())
-    }
-
-    /// Takes what this rank needs of elements `range` of each part. `view(rank, part)` is where
-    /// element `range.start` of a giver's part can be read.
-    ///
-    /// # Safety
-    /// `range` lies within a part; `view` is readable for its length for every giver; this rank's
-    /// buffers are valid; what is read does not change meanwhile.
-    unsafe fn take(
-        &self,
-        collective: &Collective,
-        gift: Gift,
-        range: Range<usize>,
-        view: &dyn Fn(usize, usize) -> *const u8,
-    ) {
-        let Some(to) = collective.recv else { return };
-        let (rank, world) = (self.rank, self.ranks.len());
-        let (dtype, count) = (collective.signature.dtype, range.len());
-        let place = |part| to.ptr.wrapping_add(gift.offset(part, range.start));
-        let copy = |from: *const u8, to: *mut u8| {
-            if from != to.cast_const() {
-                // SAFETY: both are valid for `count` elements, by this function's contract. In an
-                // in-place call they may be one buffer.
-                unsafe { from.copy_to(to, count * gift.size) };
-            }
-        };
-        let combine = |part: usize| {
-            let sources: SmallVec<[*const u8; 8]> = (0..world).map(|r| view(r, part)).collect();
-            let op = collective.signature.op.unwrap_or(ReduceOp::Sum);
-            // SAFETY: readable and writable for `count` elements, by this function's contract; the
-            // destination is private, or this rank's own source.
-            unsafe { reduce(op, dtype, &sources, &[place(0)], count) };
-        };
-        let is_root = collective.signature.root == Some(rank);
-        let root = collective.signature.root.unwrap_or(0);
-        match collective.signature.kind {
-            Kind::AllReduce => combine(0),
-            Kind::Reduce if is_root => combine(0),
-            Kind::ReduceScatter => combine(rank),
-            Kind::Broadcast | Kind::Send if !is_root => copy(view(root, 0), place(0)),
-            Kind::Scatter => copy(view(root, rank), place(0)),
-            Kind::AllGather => (0..world).for_each(|r| copy(view(r, 0), place(r))),
-            Kind::Gather if is_root => (0..world).for_each(|r| copy(view(r, 0), place(r))),
-            Kind::AllToAll => (0..world).for_each(|r| copy(view(r, rank), place(r))),
-            _ => {}
-        }
     }
 
     /// This rank's share of an all-reduce of buffers that lie at `places`.
@@ -263,7 +190,7 @@ impl ShmBackend {
                 };
                 // SAFETY: the givers filled these slots before the last barrier and write to them
                 // only after the next one.
-                unsafe { self.take(collective, gift, range.clone(), &view) };
+                unsafe { take(collective, gift, self.seat(), range.clone(), &view) };
             }
             self.barrier(progress, call)?;
         }
@@ -351,13 +278,13 @@ impl Job {
 }
 
 /// Elements per chunk of at most `nbytes`, a multiple of [`SLICE_ALIGN`].
-fn chunk_len(nbytes: usize, size: usize) -> usize {
+pub(in crate::distributed) fn chunk_len(nbytes: usize, size: usize) -> usize {
     (nbytes / size / SLICE_ALIGN * SLICE_ALIGN).max(SLICE_ALIGN)
 }
 
 /// The elements of `len` that fall to `rank`: in order, almost equal, beginning at multiples of
 /// [`SLICE_ALIGN`].
-fn slice_of(len: usize, rank: usize, world: usize) -> Range<usize> {
+pub(in crate::distributed) fn slice_of(len: usize, rank: usize, world: usize) -> Range<usize> {
     let share = len.div_ceil(world).next_multiple_of(SLICE_ALIGN);
     (rank * share).min(len)..((rank + 1) * share).min(len)
 }

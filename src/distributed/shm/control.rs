@@ -119,7 +119,7 @@ impl Fingerprint {
 /// Why a group was aborted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub(super) enum Cause {
+pub(in crate::distributed) enum Cause {
     /// A rank's process is gone.
     Died = 1,
     /// A rank failed and said so.
@@ -128,11 +128,37 @@ pub(super) enum Cause {
     TimedOut,
     /// A rank left the group while others waited for it.
     Left,
+    /// The process of a rank on another host is gone. This and what follows are of groups over several hosts, and
+    /// their rank is one of the job.
+    DiedElsewhere,
+    /// Something else on another host; the reason says all of it.
+    Elsewhere,
+    /// Hosts called different things.
+    Mismatched,
+}
+
+impl Cause {
+    /// Whether the record's rank is one of the job, and not of the group on this host.
+    pub(in crate::distributed) fn is_of_job(self) -> bool {
+        matches!(self, Cause::DiedElsewhere | Cause::Elsewhere | Cause::Mismatched)
+    }
+
+    pub(in crate::distributed) fn from_code(code: u32) -> Cause {
+        match code {
+            1 => Cause::Died,
+            3 => Cause::TimedOut,
+            4 => Cause::Left,
+            5 => Cause::DiedElsewhere,
+            6 => Cause::Elsewhere,
+            7 => Cause::Mismatched,
+            _ => Cause::Failed,
+        }
+    }
 }
 
 /// The record of an abort. `rank` is the rank in the group at which the cause lies.
 #[derive(Debug, Clone)]
-pub(super) struct AbortRecord {
+pub(in crate::distributed) struct AbortRecord {
     pub cause: Cause,
     pub rank: usize,
     pub pid: i32,
@@ -430,12 +456,7 @@ impl Control {
             let reason = "the rank that aborted died before it could say why".to_owned();
             return Some(AbortRecord { cause: Cause::Failed, rank: 0, pid: 0, reason });
         }
-        let cause = match abort.kind.load(Ordering::Relaxed) {
-            1 => Cause::Died,
-            3 => Cause::TimedOut,
-            4 => Cause::Left,
-            _ => Cause::Failed,
-        };
+        let cause = Cause::from_code(abort.kind.load(Ordering::Relaxed));
         let len = (abort.len.load(Ordering::Relaxed) as usize).min(REASON);
         let bytes: Vec<u8> =
             abort.reason[..len].iter().map(|b| b.load(Ordering::Relaxed)).collect();

@@ -31,6 +31,7 @@ pub(super) const LOOK: Duration = Duration::from_millis(20);
 const YIELDS: u32 = 10;
 
 /// What a rank waits in, for messages and limits.
+#[derive(Clone, Copy)]
 pub(super) struct Call<'a> {
     pub signature: &'a Signature,
     pub deadline: &'a Deadline,
@@ -274,7 +275,7 @@ impl ShmBackend {
 
     /// The error for a rank that finds the group aborted. `doing` says what it wanted.
     #[cold]
-    pub(super) fn aborted(&self, doing: &str) -> Error {
+    pub(in crate::distributed) fn aborted(&self, doing: &str) -> Error {
         if let Some(Between { whole, .. }) = &self.between
             && whole.has_failed()
         {
@@ -291,7 +292,36 @@ impl ShmBackend {
                 Error::Aborted(format!("rank {rank} timed out: {}; {doing}", record.reason))
             }
             Cause::Left => Error::Aborted(record.reason),
+            Cause::DiedElsewhere => {
+                let message = format!("{}; {doing}", record.reason);
+                Error::PeerDied { rank: record.rank, pid: record.pid, message }
+            }
+            Cause::Elsewhere => Error::Aborted(format!("{}; {doing}", record.reason)),
+            Cause::Mismatched => Error::Mismatch(record.reason),
         }
+    }
+
+    /// Why the group has failed, as it is told to other hosts.
+    pub(in crate::distributed) fn record_for_others(&self) -> Option<AbortRecord> {
+        if let Some(Between { whole, .. }) = &self.between
+            && whole.has_failed()
+        {
+            return whole.record_for_others();
+        }
+        let record = self.control.abort_record()?;
+        if record.cause.is_of_job() {
+            return Some(record);
+        }
+        let rank = self.ranks.get(record.rank).copied().unwrap_or(record.rank);
+        let (cause, reason) = match record.cause {
+            Cause::Died => (Cause::DiedElsewhere, "its host says so".to_owned()),
+            Cause::TimedOut => {
+                (Cause::Elsewhere, format!("rank {rank} timed out: {}", record.reason))
+            }
+            Cause::Left => (Cause::Elsewhere, record.reason),
+            _ => (Cause::Elsewhere, format!("by rank {rank}: {}", record.reason)),
+        };
+        Some(AbortRecord { cause, rank, pid: record.pid, reason })
     }
 
     /// Which call, for messages.
@@ -373,7 +403,7 @@ impl ShmBackend {
 }
 
 /// What a rank has published, or that it cannot be read.
-fn describe(signature: Option<Signature>) -> String {
+pub(in crate::distributed) fn describe(signature: Option<Signature>) -> String {
     signature.map_or_else(
         || "a call of another program".to_owned(),
         |signature| {
@@ -384,7 +414,7 @@ fn describe(signature: Option<Signature>) -> String {
 }
 
 /// `ranks 0, 2 called all_reduce(...); rank 1 called barrier`.
-fn who_does_what(calls: &[(usize, String)], verb: &str) -> String {
+pub(in crate::distributed) fn who_does_what(calls: &[(usize, String)], verb: &str) -> String {
     let mut groups: Vec<(&str, Vec<usize>)> = Vec::new();
     for (rank, call) in calls {
         match groups.iter_mut().find(|(known, _)| known == call) {

@@ -10,11 +10,13 @@ mod backend;
 mod collectives;
 mod control;
 mod futex;
+mod gift;
 mod identity;
 mod meeting;
 mod reduce;
 mod rendezvous;
 mod sleepers;
+mod turn;
 mod watchdog;
 
 use std::os::fd::AsFd;
@@ -23,10 +25,16 @@ use std::sync::{Arc, atomic};
 use arena::Arena;
 pub(crate) use arena::Segment;
 pub(crate) use backend::ShmBackend;
-use backend::{Between, name_of, only};
-use control::{AbortRecord, Cause};
+use backend::{Between, Progress, name_of, only};
+pub(super) use collectives::{chunk_len, slice_of};
+pub(super) use control::{AbortRecord, Cause};
+pub(super) use gift::{Gift, take};
 use meeting::LOOK;
+pub(super) use meeting::{describe, who_does_what};
+pub(super) use reduce::{divide, reduce};
+pub(super) use rendezvous::wait_for_key;
 pub(crate) use rendezvous::{Seat, join};
+pub(super) use turn::Turn;
 
 use super::Deadline;
 use super::collective::{Collective, Kind, Pace, Signature};
@@ -51,6 +59,17 @@ impl ShmBackend {
         let signature = Signature::of_host(Kind::AllocShared, &[nbytes]);
         let mut progress = self.progress.lock();
         self.agree(&mut progress, &signature, deadline, Pace::Foreground)?;
+        self.alloc_agreed(&mut progress, &signature, nbytes, deadline)
+    }
+
+    /// After all ranks have said that they want it.
+    fn alloc_agreed(
+        &self,
+        progress: &mut Progress,
+        signature: &Signature,
+        nbytes: usize,
+        deadline: &Deadline,
+    ) -> Result<Arc<Segment>> {
         let world = self.ranks.len();
         // From here on a failure of one rank would leave the others waiting: it aborts the group.
         let result = (|| {
@@ -69,7 +88,7 @@ impl ShmBackend {
             // Each rank makes its own pages, near its own core, and then maps those of the others:
             // the first collective is to be as fast as the second.
             segment.populate(self.rank);
-            self.finish(&mut progress, &signature, deadline)?;
+            self.finish(progress, signature, deadline)?;
             (0..world).for_each(|rank| segment.populate(rank));
             if let (0, Some(store)) = (self.rank, &self.store) {
                 store.delete(&key)?;
@@ -103,6 +122,16 @@ impl ShmBackend {
         let signature = Signature::of_host(Kind::NewGroup, ranks);
         let mut progress = self.progress.lock();
         self.agree(&mut progress, &signature, deadline, Pace::Foreground)?;
+        self.sub_group_agreed(&mut progress, ranks, deadline)
+    }
+
+    /// After all ranks have said that they want it.
+    fn sub_group_agreed(
+        &self,
+        progress: &mut Progress,
+        ranks: &[usize],
+        deadline: &Deadline,
+    ) -> Result<Option<ShmBackend>> {
         progress.subgroups += 1;
         let Some(rank) = ranks.iter().position(|&r| r == self.rank) else { return Ok(None) };
         let seat = Seat {
@@ -177,6 +206,20 @@ impl ShmBackend {
                 other => other,
             },
         )
+    }
+
+    /// This rank's end of messages with a rank of another host: `ends` are sender and receiver, by their rank in
+    /// the world. Its failures are this group's, and this group's are its own.
+    pub(super) fn end_of_messages(
+        self: &Arc<Self>,
+        [from, to]: [usize; 2],
+        tag: u32,
+        deadline: &Deadline,
+    ) -> Result<ShmBackend> {
+        let prefix = format!("{}/send-between-hosts/{from}-{to}/{tag}", self.prefix);
+        let seat = Seat { rank: 0, ranks: vec![self.ranks[self.rank]], store: None, prefix };
+        let between = Between { whole: self.clone(), tag };
+        rendezvous::found(seat, None, Some(between), self.everybody, deadline)
     }
 
     /// Whether the two ranks are those of messages within a larger group.

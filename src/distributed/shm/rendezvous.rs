@@ -55,6 +55,9 @@ pub(crate) fn join(seat: Seat, deadline: &Deadline) -> Result<ShmBackend> {
         return found(seat, None, None, 1, deadline);
     };
     let (rank, world) = (seat.rank, seat.ranks.len());
+    // Of several hosts, keys count the ranks of this one, and messages those of the job.
+    let ranks = seat.ranks.clone();
+    let me = ranks[rank];
     let prefix = seat.prefix.clone();
     let claim = |rank: usize| format!("{prefix}/claim/{rank}");
     let pid = std::process::id();
@@ -66,17 +69,18 @@ pub(crate) fn join(seat: Seat, deadline: &Deadline) -> Result<ShmBackend> {
         return Err(Error::config(
             "RANK",
             format!(
-                "is {rank} in process {pid}, but process {} of this job has that rank already: \
-                 every worker needs its own, from 0 to {}",
+                "is {me} in process {pid}, but process {} of this job has that rank already: \
+                 every worker needs its own, from {} to {}",
                 String::from_utf8_lossy(&holder),
-                world - 1
+                ranks[0],
+                ranks[world - 1]
             ),
         ));
     }
     store.set(&format!("{prefix}/pid/{rank}"), pid.to_string().as_bytes())?;
     // This key, and that of the pidfd behind which the others look for it, stay what they are in all versions.
     store.set(&format!("{prefix}/identity/{rank}"), Identity::own().encode().as_bytes())?;
-    let result = exchange_pidfds(&store, rank, world, &prefix, deadline)
+    let result = exchange_pidfds(&store, rank, &ranks, &prefix, deadline)
         .and_then(|peers| found(seat, Some(peers), None, world, deadline))
         // A store that is gone already, because its rank was through with everything, holds none.
         .inspect(|_| {
@@ -89,10 +93,12 @@ pub(crate) fn join(seat: Seat, deadline: &Deadline) -> Result<ShmBackend> {
             if missing.is_empty() {
                 return Error::Timeout { seconds, message };
             }
+            let named =
+                |of: &[usize]| list_ranks(&of.iter().map(|&r| ranks[r]).collect::<Vec<_>>());
             let message = format!(
                 "rendezvous of {world} ranks: missing {}; here: {}",
-                list_ranks(&missing),
-                list_ranks(&here)
+                named(&missing),
+                named(&here)
             );
             Error::Timeout { seconds, message }
         }
@@ -100,7 +106,7 @@ pub(crate) fn join(seat: Seat, deadline: &Deadline) -> Result<ShmBackend> {
     });
     // The others are to say why, rather than that this rank has ended.
     result.inspect_err(|error| {
-        let _ = store.compare_set(&failed_key(&prefix), None, &encode_failure(rank, error));
+        let _ = store.compare_set(&failed_key(&prefix), None, &encode_failure(me, error));
     })
 }
 
@@ -137,10 +143,11 @@ fn check_failed(store: &Store, prefix: &str, doing: impl Fn() -> String) -> Resu
 fn exchange_pidfds(
     store: &Store,
     rank: usize,
-    world: usize,
+    ranks: &[usize],
     prefix: &str,
     deadline: &Deadline,
 ) -> Result<Vec<Peer>> {
+    let (world, me) = (ranks.len(), ranks[rank]);
     let key = |rank: usize| format!("{prefix}/pidfd/{rank}");
     let pid = std::process::id() as i32;
     store.set_fds(&key(rank), &[pidfd_of(pid)?.as_fd()])?;
@@ -148,16 +155,16 @@ fn exchange_pidfds(
     let mut peers: Vec<Peer> = Vec::with_capacity(world);
     for other in 0..world {
         let look = || {
-            let doing = || doing(rank, world);
+            let doing = || doing(me, world);
             check_failed(store, prefix, doing)?;
-            if let Err(died) = check_alive(&peers, &(0..world).collect::<Vec<_>>(), doing) {
+            if let Err(died) = check_alive(&peers, ranks, doing) {
                 // It may have ended because it knew of another.
                 return check_failed(store, prefix, doing).and(Err(died));
             }
             let mut missing = Vec::new();
             for other in other..world {
                 if missing.len() < ASKED && is_missing(store, prefix, other)? {
-                    check_started(store, other, doing)?;
+                    check_started(store, ranks[other], doing)?;
                     missing.push(other);
                 }
             }
@@ -166,6 +173,7 @@ fn exchange_pidfds(
             if first == Some(rank) {
                 reminder.remind(|| {
                     let more = if missing.len() < ASKED { "" } else { " and maybe more" };
+                    let missing: Vec<usize> = missing.iter().map(|&r| ranks[r]).collect();
                     let missing = list_ranks(&missing);
                     format!("{}; not there: {missing}{more}", doing())
                 });
@@ -175,14 +183,16 @@ fn exchange_pidfds(
         wait_for_key(store, &key(other), deadline, LOOK, look)?;
         let pidfd = only(store.get_fds(&key(other), *deadline)?)?;
         let theirs = store.try_get(&format!("{prefix}/identity/{other}"))?;
-        let warning = Identity::own().check(rank, other, &Identity::decode(theirs.as_deref()))?;
+        let warning =
+            Identity::own().check(me, ranks[other], &Identity::decode(theirs.as_deref()))?;
         if let Some(warning) = warning.filter(|_| other == 0) {
             crate::multiprocessing::report::say(&format!("torchrs: warning: {warning}"));
         }
         let pid = store.get(&format!("{prefix}/pid/{other}"), *deadline)?;
-        let pid: i32 = String::from_utf8_lossy(&pid)
-            .parse()
-            .map_err(|_| Error::Store(format!("the process id of rank {other} is not a number")))?;
+        let pid: i32 = String::from_utf8_lossy(&pid).parse().map_err(|_| {
+            let what = format!("the process id of rank {} is not a number", ranks[other]);
+            Error::Store(what)
+        })?;
         let own = pid == std::process::id() as i32;
         peers.push(Peer { pid, pidfd: (!own).then(|| Arc::new(pidfd)) });
     }
@@ -221,7 +231,7 @@ fn check_alive(peers: &[Peer], ranks: &[usize], doing: impl Fn() -> String) -> R
 ///
 /// # Errors
 /// What `look` gives; [`Error::Timeout`], [`Error::Store`].
-pub(super) fn wait_for_key(
+pub(in crate::distributed) fn wait_for_key(
     store: &Store,
     key: &str,
     deadline: &Deadline,

@@ -111,8 +111,9 @@ impl Store {
             return Err(Error::config(
                 "LOCAL_WORLD_SIZE",
                 format!(
-                    "is {} and WORLD_SIZE is {}: without a launcher's store all workers have to be \
-                     on one host",
+                    "is {} and WORLD_SIZE is {}: workers on several hosts are started by \
+                     torchrs-launch (`torchrs-launch --nnodes 2 ...` on each host), whose store they \
+                     meet at",
                     env.local_world_size, env.world_size
                 ),
             ));

@@ -7,6 +7,10 @@ use super::wire::{Request, encode};
 
 /// What keys of one host alone begin with.
 pub const OF_HOST: &str = "@host/";
+/// Where a launcher tells workers the key that all workers of a job over several hosts share: 32 bytes.
+pub const LINKS_KEY: &str = "@host/torchrs/links-key";
+/// Where it tells them the address of this host at which the others reach it, as text.
+pub const LINKS_ADDRESS: &str = "@host/torchrs/address";
 
 /// Connections of other hosts' servers are numbered from here on.
 pub(super) const HOSTS: ConnectionId = 1 << 63;

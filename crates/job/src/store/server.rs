@@ -61,7 +61,7 @@ struct Shared {
 #[derive(Debug)]
 enum Mail {
     /// A key and a value that this process sets.
-    Told(String, String),
+    Told(String, Vec<u8>),
     /// A host's server asks.
     Asked { host: u64, request: Vec<u8> },
     /// The job's server answers.
@@ -206,7 +206,12 @@ impl StoreServer {
     /// Says that the process of a rank has ended, and how, for whoever waits for it to join: a rank that
     /// ends in peace before it has joined would be waited for until the deadline.
     pub fn rank_ended(&self, rank: usize, how: &str) {
-        self.shared.post(Mail::Told(ended_key(rank), how.to_owned()));
+        self.tell(&ended_key(rank), how.as_bytes());
+    }
+
+    /// Sets a key, before whoever connects later can ask for it.
+    pub fn tell(&self, key: &str, value: &[u8]) {
+        self.shared.post(Mail::Told(key.to_owned(), value.to_owned()));
     }
 }
 
@@ -303,7 +308,7 @@ impl Server {
             let mut out = Vec::new();
             match one {
                 Mail::Told(key, value) => {
-                    let request = Request::Set { key: &key, value: value.as_bytes() };
+                    let request = Request::Set { key: &key, value: &value };
                     // The answer goes to no connection.
                     let _ = self.apply(WAKE, 0, request, Vec::new(), &mut out);
                 }

@@ -31,7 +31,7 @@ use lanes::{
 /// *Reduce invariant*: all pointers are aligned for `dtype`, the sources readable and the destinations writable for
 /// `len` elements, and nobody else writes the sources or uses the destinations meanwhile. A
 /// destination may be one of the sources; other overlaps are not allowed. There is a source.
-pub(super) unsafe fn reduce(
+pub(in crate::distributed) unsafe fn reduce(
     op: ReduceOp,
     dtype: Dtype,
     sources: &[*const u8],
@@ -57,6 +57,25 @@ pub(super) unsafe fn reduce(
             Dtype::I8 => job.integral::<i8>(op),
             Dtype::U8 => job.integral::<u8>(op),
             Dtype::Bool => job.boolean(op),
+        }
+    }
+}
+
+/// Divides `len` elements of a floating-point `dtype` at `at` by `count`: what `Avg` does at its end.
+///
+/// # Safety
+/// The *Reduce invariant*, for the one place that is source and destination.
+pub(in crate::distributed) unsafe fn divide(dtype: Dtype, at: *mut u8, count: usize, len: usize) {
+    let len = if dtype.is_complex() { 2 * len } else { len };
+    let job = Job { sources: &[at.cast_const()], destinations: &[at], len };
+    // SAFETY: the *Reduce invariant*, with the element type of `dtype`.
+    unsafe {
+        match dtype {
+            Dtype::C128 | Dtype::F64 => job.over::<f64>(count),
+            Dtype::C64 | Dtype::F32 => job.over::<f32>(count),
+            Dtype::F16 => job.over::<f16>(count),
+            Dtype::BF16 => job.over::<bf16>(count),
+            _ => unreachable!("checked by ReduceOp::check"),
         }
     }
 }
@@ -87,6 +106,13 @@ impl Job<'_> {
                 _ => unreachable!("checked by ReduceOp::check"),
             }
         }
+    }
+
+    /// # Safety
+    /// As [`reduce`], with elements of type `T`.
+    unsafe fn over<T: Lane<Acc: Float>>(&self, count: usize) {
+        // SAFETY: the *Reduce invariant*.
+        unsafe { self.widest::<T, Sum, _>(Over(T::Acc::from_count(count))) };
     }
 
     /// # Safety

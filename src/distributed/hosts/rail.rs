@@ -1,0 +1,170 @@
+//! A member's connections to its counterparts on the other hosts, and what goes with each call on them: the call's
+//! number and what it is, so that hosts that call different things find out at once.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use torchrs_links::{Addresses, Call, Failure, Links, Options};
+
+use super::HostsBackend;
+use crate::distributed::Deadline;
+use crate::distributed::collective::Signature;
+use crate::distributed::shm::Turn;
+use crate::error::{Error, Result};
+
+/// Dimensions that travel with a call; one with more is compared by its hash all the same.
+const SHAPE: usize = 8;
+/// The exchanges of one call have numbers of their own.
+const EXCHANGES: u32 = 24;
+/// How long a name may be that connections are told.
+const NAME: usize = 120;
+/// How often a wait in the rendezvous asks the store whether another host has failed.
+const ASK: Duration = Duration::from_millis(250);
+
+impl HostsBackend {
+    /// Connects this member with its counterparts, if each host has one.
+    pub(super) fn connect(&self, deadline: &Deadline) -> Result<()> {
+        let member = self.layout.member;
+        if member >= self.layout.rails() {
+            return Ok(());
+        }
+        let counterpart =
+            |host: &Vec<usize>| self.world.members[self.ranks[host[member]]].addresses.clone();
+        let members: Vec<Addresses> = self.layout.hosts.iter().map(counterpart).collect();
+        let name = format!("{}/{member}", short(&self.prefix));
+        let asked = Mutex::new(Instant::now());
+        let watch = || {
+            let mut asked = asked.lock();
+            if !self.local.has_failed() && asked.elapsed() >= ASK {
+                *asked = Instant::now();
+                self.ask_store(Duration::from_millis(50));
+            }
+            self.local.has_failed().then(|| self.reason())
+        };
+        let listener = &self.world.listener;
+        let (place, options) = (self.layout.place, Options::default());
+        let links = Links::connect(listener, &name, &members, place, &options, deadline, &watch);
+        let doing =
+            || format!("rank {} connects with the other hosts of a process group", self.me());
+        let links = links.map_err(|failure| self.explain(failure, deadline, doing, None))?;
+        *self.rail.lock() = Some(links);
+        Ok(())
+    }
+
+    /// One exchange of a call, by its number among those of the call.
+    pub(super) fn on_rail(
+        &self,
+        turn: &Turn<'_>,
+        exchange: usize,
+        run: impl FnOnce(&mut Links, &Call<'_>) -> Result<(), Failure>,
+    ) -> Result<()> {
+        let signature = turn.signature();
+        let mut rail = self.rail.lock();
+        let Some(links) = rail.as_mut() else {
+            return Err(Error::Aborted(format!("rank {} has left the process group", self.me())));
+        };
+        let watch = || self.local.has_failed().then(|| self.reason());
+        let call = Call {
+            number: u64::from(turn.number()) << EXCHANGES | exchange as u64,
+            fingerprint: &fingerprint(signature),
+            deadline: *turn.deadline(),
+            watch: &watch,
+        };
+        let ended = run(links, &call);
+        // The store may have to be asked why, which others need not wait for.
+        drop(rail);
+        let doing = || {
+            let (number, what) = (turn.number(), signature.with_place());
+            format!("rank {} was waiting in collective {number}: {what}", self.me())
+        };
+        ended.map_err(|failure| self.explain(failure, turn.deadline(), doing, Some(turn)))
+    }
+
+    /// This rank in the world.
+    pub(super) fn me(&self) -> usize {
+        self.ranks[self.rank]
+    }
+}
+
+/// The number of a collective from that of an exchange.
+pub(super) fn collective_of(number: u64) -> u64 {
+    number >> EXCHANGES
+}
+
+/// A name for connections: a long one is cut, and told from others by a hash.
+fn short(prefix: &str) -> String {
+    if prefix.len() <= NAME {
+        return prefix.to_owned();
+    }
+    let mut hash = DefaultHasher::new();
+    prefix.hash(&mut hash);
+    let mut end = NAME;
+    while !prefix.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}~{:016x}", &prefix[..end], hash.finish())
+}
+
+/// What a call is, in a few bytes.
+pub(super) fn fingerprint(signature: &Signature) -> SmallVec<[u8; 96]> {
+    let mut bytes = SmallVec::new();
+    bytes.extend_from_slice(&signature.code().to_le_bytes());
+    let root = signature.root.map_or(0, |root| root as u32 + 1);
+    bytes.extend_from_slice(&root.to_le_bytes());
+    // FNV-1a over words: it has to tell a mistake from a match, not to withstand an attack.
+    let hash = signature.shape.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, &dim| {
+        (hash ^ dim as u64).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23)
+    });
+    bytes.extend_from_slice(&hash.to_le_bytes());
+    bytes.push(u8::from(signature.shape.len() > SHAPE));
+    for &dim in signature.shape.iter().take(SHAPE) {
+        bytes.extend_from_slice(&(dim as u64).to_le_bytes());
+    }
+    bytes
+}
+
+/// The call that a fingerprint tells of, and whether it has more dimensions. `None` for other bytes.
+pub(super) fn read_fingerprint(bytes: &[u8]) -> Option<(Signature, bool)> {
+    let (code, rest) = bytes.split_first_chunk::<4>()?;
+    let (root, rest) = rest.split_first_chunk::<4>()?;
+    let (_hash, rest) = rest.split_first_chunk::<8>()?;
+    let (&is_cut, rest) = rest.split_first()?;
+    let (dims, []) = rest.as_chunks::<8>() else { return None };
+    let shape: Vec<usize> = dims.iter().map(|&dim| u64::from_le_bytes(dim) as usize).collect();
+    let root = (u32::from_le_bytes(*root) as usize).checked_sub(1);
+    let signature = Signature::from_code(u32::from_le_bytes(*code), root, &shape)?;
+    Some((signature, is_cut == 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::distributed::collective::Kind;
+
+    #[test]
+    fn a_call_is_read_from_its_fingerprint() {
+        let long: Vec<usize> = (0..20).collect();
+        for shape in [&[][..], &[3, 1 << 40], &long] {
+            let signature =
+                Signature { root: Some(4), ..Signature::of_host(Kind::Broadcast, shape) };
+            let bytes = fingerprint(&signature);
+            assert!(bytes.len() <= torchrs_links::MAX_FINGERPRINT);
+            let (read, is_cut) = read_fingerprint(&bytes).unwrap();
+            assert_eq!((read.root, &read.shape[..]), (Some(4), &shape[..shape.len().min(8)]));
+            assert_eq!(is_cut, shape.len() > 8);
+            assert!(read_fingerprint(&bytes[..bytes.len() - 1]).is_none());
+        }
+        let other = Signature::of_host(Kind::AllReduce, &long[..19]);
+        assert_ne!(fingerprint(&other), fingerprint(&Signature::of_host(Kind::AllReduce, &long)));
+    }
+
+    #[test]
+    fn long_names_are_cut_and_differ() {
+        let long = "é".repeat(200);
+        assert!(short(&long).len() < 150);
+        assert_ne!(short(&long), short(&format!("{long}/1")));
+        assert_eq!(short("group/1"), "group/1");
+    }
+}

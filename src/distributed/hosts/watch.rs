@@ -1,0 +1,67 @@
+//! One thread per process that looks after groups over several hosts while nobody calls: a failure on this host is
+//! told to the others, and theirs is known here, before the next call.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::HostsBackend;
+use crate::distributed::Deadline;
+use crate::error::{Context, Result};
+
+/// How often it looks.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The groups; the thread is there while there are any.
+static WATCHED: Mutex<Watched> = Mutex::new(Watched { groups: Vec::new(), is_running: false });
+
+struct Watched {
+    groups: Vec<Weak<HostsBackend>>,
+    is_running: bool,
+}
+
+/// Looks after a group from now on.
+pub(super) fn add(group: &Arc<HostsBackend>) -> Result<()> {
+    let mut watched = WATCHED.lock();
+    watched.groups.push(Arc::downgrade(group));
+    if !watched.is_running {
+        let thread = std::thread::Builder::new().name("torchrs-hosts".into());
+        thread.spawn(run).context(|| "start the thread that watches over other hosts")?;
+        watched.is_running = true;
+    }
+    Ok(())
+}
+
+fn run() {
+    loop {
+        std::thread::sleep(LOOK);
+        let groups: Vec<_> = {
+            let mut watched = WATCHED.lock();
+            watched.groups.retain(|group| group.strong_count() > 0);
+            watched.is_running = !watched.groups.is_empty();
+            if !watched.is_running {
+                return;
+            }
+            watched.groups.iter().filter_map(Weak::upgrade).collect()
+        };
+        groups.iter().for_each(|group| group.look());
+    }
+}
+
+impl HostsBackend {
+    /// Whether all is well, between calls.
+    fn look(&self) {
+        if self.local.has_failed() {
+            return self.tell();
+        }
+        // A call under way looks itself.
+        let Some(mut rail) = self.rail.try_lock() else { return };
+        let Some(links) = rail.as_mut() else { return };
+        let Err(failure) = links.check() else { return };
+        drop(rail);
+        let doing = || format!("rank {} was in no collective", self.me());
+        let error = self.explain(failure, &Deadline::after(LOOK), doing, None);
+        let _ = self.settle::<()>(Err(error));
+    }
+}

@@ -1,0 +1,216 @@
+//! How the processes of a job on several hosts find each other. The members of each host meet as those of one host
+//! do. Each then says where it listens: to its host's first, which writes one card for the job and reads those of the
+//! others. So the job's store has one message per pair of hosts, and not of ranks.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use torchrs_job::store::{LINKS_ADDRESS, LINKS_KEY};
+use torchrs_links::{Addresses, Listener};
+
+use super::HostsBackend;
+use crate::distributed::shm::{self, Seat, ShmBackend, wait_for_key};
+use crate::distributed::{Deadline, Store, WorkerEnv};
+use crate::error::{Error, Result};
+
+/// How often a wait looks whether the others are still there.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What a process knows of all others of its job.
+pub(super) struct World {
+    /// By rank.
+    pub members: Vec<Member>,
+    /// The names of the hosts.
+    pub hosts: Vec<String>,
+    pub listener: Listener,
+    pub store: Store,
+}
+
+/// A process of the job.
+pub(super) struct Member {
+    /// Which host it is on.
+    pub host: usize,
+    pub pid: i32,
+    pub addresses: Addresses,
+}
+
+/// What a host says of its members.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Card {
+    name: String,
+    first_rank: usize,
+    /// For each member its process, and where it listens.
+    members: Vec<(i32, Vec<u8>)>,
+}
+
+/// Joins the group of all processes of the job. `prefix` is what its keys begin with.
+///
+/// # Errors
+/// As [`shm::join`]; [`Error::Config`] for a job that torchrs-launch has not started, or whose hosts do not fit
+/// together.
+pub(in crate::distributed) fn join(
+    env: &WorkerEnv,
+    store: Store,
+    prefix: String,
+    deadline: &Deadline,
+) -> Result<Arc<HostsBackend>> {
+    let (address, key) = of_launcher(env, &store)?;
+    let WorkerEnv { rank, local_rank, local_world_size, world_size, .. } = *env;
+    let first = rank.checked_sub(local_rank).filter(|first| first + local_world_size <= world_size);
+    let Some(first) = first else {
+        let what = format!(
+            "is {rank}, with LOCAL_RANK {local_rank}, LOCAL_WORLD_SIZE {local_world_size} and WORLD_SIZE \
+             {world_size}: a host's ranks have to follow each other in the order of LOCAL_RANK"
+        );
+        return Err(Error::config("RANK", what));
+    };
+    let listener = Listener::bind(&[SocketAddr::new(address, 0)], &[], key)?;
+    let own = (std::process::id() as i32, listener.addresses().encode());
+    let local = Seat {
+        rank: local_rank,
+        ranks: (first..first + local_world_size).collect(),
+        store: Some(store.clone()),
+        prefix: format!("@host/{prefix}"),
+    };
+    let failed = format!("{prefix}/failed");
+    let joined = shm::join(local, deadline).and_then(|local| {
+        let met = meet(env, &store, &local, own, &prefix, deadline);
+        // Those of this host, who wait alike.
+        let met = met.inspect_err(|error| local.abort(&error.to_string()));
+        met.map(|cards| (local, cards))
+    });
+    let (local, cards) = joined.inspect_err(|error| {
+        // 6: something on another host. The others are to say why, rather than that this host has not come.
+        let words = format!("6\n{rank}\n{}\nby rank {rank}: {error}", std::process::id());
+        let _ = store.compare_set(&failed, None, words.as_bytes());
+    })?;
+    let world = Arc::new(World::of(cards, world_size, listener, store)?);
+    let ranks = (0..world_size).collect();
+    HostsBackend::found(local, &world, ranks, prefix, None, deadline)
+}
+
+/// Where to listen, and the key that all workers of the job share.
+fn of_launcher(env: &WorkerEnv, store: &Store) -> Result<(IpAddr, [u8; 32])> {
+    let address = store.try_get(LINKS_ADDRESS)?;
+    let key = store.try_get(LINKS_KEY)?.and_then(|key| <[u8; 32]>::try_from(key).ok());
+    let address = address.and_then(|text| String::from_utf8(text).ok()?.parse().ok());
+    address.zip(key).ok_or_else(|| {
+        let what = format!(
+            "is {} and WORLD_SIZE is {}: jobs over several hosts are started by torchrs-launch (`torchrs-launch \
+             --nnodes 2 ...` on each host), which tells workers how to reach those of other hosts",
+            env.local_world_size, env.world_size
+        );
+        Error::config("LOCAL_WORLD_SIZE", what)
+    })
+}
+
+/// The cards of all hosts.
+fn meet(
+    env: &WorkerEnv,
+    store: &Store,
+    local: &ShmBackend,
+    own: (i32, Vec<u8>),
+    prefix: &str,
+    deadline: &Deadline,
+) -> Result<Vec<Card>> {
+    let me = env.rank;
+    let look = || local.failure(&format!("rank {me} waits for other hosts")).map_or(Ok(()), Err);
+    let (all, member) = (format!("@host/{prefix}/cards"), |i| format!("@host/{prefix}/member/{i}"));
+    store.set(&member(env.local_rank), &encode(&own)?)?;
+    if env.local_rank != 0 {
+        wait_for_key(store, &all, deadline, LOOK, look)?;
+        return decode(&store.get(&all, *deadline)?);
+    }
+    let mut members = Vec::new();
+    for i in 0..env.local_world_size {
+        wait_for_key(store, &member(i), deadline, LOOK, look)?;
+        members.push(decode(&store.get(&member(i), *deadline)?)?);
+    }
+    let name = nix::unistd::gethostname().map_or_else(
+        |_| format!("number {}", env.group_rank),
+        |name| name.to_string_lossy().into_owned(),
+    );
+    let first_rank = me - env.local_rank;
+    let card = encode(&Card { name: name.clone(), first_rank, members })?;
+    let host = |number: usize| format!("{prefix}/host/{number}");
+    let there = store.compare_set(&host(env.group_rank), None, &card)?;
+    if there.as_ref() != Some(&card) {
+        let other: Option<Card> = there.and_then(|there| decode(&there).ok());
+        let other = other.map_or_else(String::new, |card| format!(" ({})", card.name));
+        let what = format!(
+            "is {} on this host ({name}), and another host{other} of this job has that number already",
+            env.group_rank
+        );
+        return Err(Error::config("GROUP_RANK", what));
+    }
+    let failed = format!("{prefix}/failed");
+    let mut cards: Vec<Card> = Vec::new();
+    let mut next = 0;
+    while next < env.world_size {
+        let (key, seen) = (host(cards.len()), next);
+        let look = || {
+            look()?;
+            let Some(why) = store.try_get(&failed)? else { return Ok(()) };
+            let why = String::from_utf8_lossy(&why).into_owned();
+            Err(Error::Aborted(why.splitn(4, '\n').last().unwrap_or_default().to_owned()))
+        };
+        let here = wait_for_key(store, &key, deadline, LOOK, look);
+        here.map_err(|error| match error {
+            Error::Timeout { seconds, .. } => {
+                let (number, world) = (cards.len(), env.world_size);
+                let message = format!(
+                    "rendezvous of {world} ranks on several hosts: host {number}, whose first rank is {seen}, is not \
+                     there"
+                );
+                Error::Timeout { seconds, message }
+            }
+            other => other,
+        })?;
+        let card: Card = decode(&store.get(&key, *deadline)?)?;
+        if card.first_rank != next || card.members.is_empty() {
+            let what = format!(
+                "of host {} ({}) is {}, and should be {next}: ranks count on from host to host, in the order of \
+                 GROUP_RANK",
+                cards.len(),
+                card.name,
+                card.first_rank
+            );
+            return Err(Error::config("RANK", what));
+        }
+        next += card.members.len();
+        cards.push(card);
+    }
+    store.set(&all, &encode(&cards)?)?;
+    Ok(cards)
+}
+
+impl World {
+    fn of(cards: Vec<Card>, size: usize, listener: Listener, store: Store) -> Result<Self> {
+        let mut members = Vec::new();
+        let mut hosts = Vec::new();
+        for (host, card) in cards.into_iter().enumerate() {
+            for (pid, addresses) in card.members {
+                members.push(Member { host, pid, addresses: Addresses::decode(&addresses)? });
+            }
+            hosts.push(card.name);
+        }
+        if members.len() != size {
+            let what = format!("is {size}, and the job's hosts have {} workers", members.len());
+            return Err(Error::config("WORLD_SIZE", what));
+        }
+        Ok(World { members, hosts, listener, store })
+    }
+}
+
+fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>> {
+    postcard::to_allocvec(value).map_err(|why| Error::Store(format!("a host's card: {why}")))
+}
+
+fn decode<T: for<'a> Deserialize<'a>>(bytes: &[u8]) -> Result<T> {
+    postcard::from_bytes(bytes).map_err(|why| {
+        let what = format!("{} bytes that are no host's card of this release: {why}", bytes.len());
+        Error::Store(what)
+    })
+}
