@@ -111,7 +111,7 @@ impl HostsBackend {
         group.settle(group.connect(deadline).and_then(|()| {
             // Nobody returns before everybody is there.
             let barrier = Signature::of_host(Kind::Barrier, &[]);
-            group.meet(&barrier, deadline).map(Turn::complete)
+            group.arrive(&mut group.local.first_turn(&barrier, deadline))
         }))?;
         watch::add(&group)?;
         Ok(group)
@@ -188,11 +188,16 @@ impl HostsBackend {
     fn meet<'a>(&'a self, signature: &'a Signature, deadline: &'a Deadline) -> Result<Turn<'a>> {
         let pace = Pace::Foreground;
         let mut turn = self.local.enter_turn(signature, [None, None], deadline, pace)?;
-        if self.layout.is_leader() {
-            self.on_rail(&turn, 0, |links, call| links.barrier(call))?;
-        }
-        turn.barrier()?;
+        self.arrive(&mut turn)?;
         Ok(turn)
+    }
+
+    /// Waits until all members on all hosts have come so far.
+    fn arrive(&self, turn: &mut Turn) -> Result<()> {
+        if self.layout.is_leader() {
+            self.on_rail(turn, 0, |links, call| links.barrier(call))?;
+        }
+        turn.barrier()
     }
 
     /// A board of at least `nbytes`. All members of this host ask for as many.

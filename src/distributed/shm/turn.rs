@@ -72,6 +72,16 @@ impl ShmBackend {
         });
         Ok(Turn { shm: self, progress, call, places, _segment: segment })
     }
+
+    /// The rest of the call in which the group was founded.
+    pub(in crate::distributed) fn first_turn<'a>(
+        &'a self,
+        signature: &'a Signature,
+        deadline: &'a Deadline,
+    ) -> Turn<'a> {
+        let call = Call { signature, deadline, pace: Pace::Foreground };
+        Turn { shm: self, progress: self.progress.lock(), call, places: None, _segment: None }
+    }
 }
 
 impl<'a> Turn<'a> {
