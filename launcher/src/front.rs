@@ -67,6 +67,10 @@ fn run(options: Options, nproc: usize) -> Result<i32, Failure> {
         run_folder: None,
         outputs: Vec::new(),
     };
+    // The same on all hosts.
+    if let Some(hosts) = &plan.hosts {
+        plan.run_id = hosts.settings.job.clone();
+    }
     if plan.run_id.is_empty() {
         plan.run_id = plan.job_id.clone();
     }

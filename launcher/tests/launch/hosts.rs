@@ -54,7 +54,7 @@ fn sorted(jobs: &[Done]) -> Vec<String> {
 fn workers_of_two_hosts_find_their_places() {
     let port = port();
     let script = "echo $RANK $LOCAL_RANK $GROUP_RANK $ROLE_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_WORLD_SIZE \
-                  $MASTER_ADDR $MASTER_PORT $TORCHELASTIC_RESTART_COUNT";
+                  $MASTER_ADDR $MASTER_PORT $TORCHELASTIC_RESTART_COUNT $TORCHELASTIC_RUN_ID";
     // The second host has more workers.
     let launcher = |node: usize| {
         let options = format!(
@@ -68,7 +68,7 @@ fn workers_of_two_hosts_find_their_places() {
     assert!(done.iter().all(|done| done.code == 0), "{done:?}");
     let next = port + 1;
     let line = |rank: usize, local: usize, group: usize, here: usize| {
-        format!("[rank{rank}]: {rank} {local} {group} {rank} 3 {here} 2 127.0.0.1 {next} 0")
+        format!("[rank{rank}]: {rank} {local} {group} {rank} 3 {here} 2 127.0.0.1 {next} 0 none")
     };
     assert_eq!(sorted(&done), [line(0, 0, 0, 1), line(1, 0, 1, 2), line(2, 1, 1, 2)]);
 }

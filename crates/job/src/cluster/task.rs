@@ -192,7 +192,9 @@ impl ClusterTask {
         );
         let alone = "RANK=0 WORLD_SIZE=1 for tasks that are to run by themselves";
         if self.on_one_host == Some(false) {
-            return format!("{what}, nor are jobs over several hosts. Set {alone}");
+            return format!(
+                "{what}. Start one torchrs-launch on each host, with --nproc for its workers; or set {alone}"
+            );
         }
         let if_so = if self.on_one_host.is_none() { ", if all tasks are on one host" } else { "" };
         format!(
