@@ -17,6 +17,10 @@ use crate::error::{Error, Result};
 /// N-1. f16 and bf16 are combined in f32 and rounded once, at the end. Integers wrap around.
 /// For bool, `Sum`, `Max` and `Bor` are "or", `Product`, `Min` and `Band` are "and".
 ///
+/// Over several hosts the same holds, but for an all-reduce of more than 64 KiB (all ranks' buffers together):
+/// there the ranks of each host are combined first, then the hosts, f16 and bf16 are rounded after each of these
+/// steps, and `Avg` divides at the end.
+///
 /// Tensors on a GPU are combined by NCCL, in an order of its own and in their own dtype; its `Min` and `Max`
 /// pass over NaN, and of the bitwise operations it has "and" and "or" of bool only.
 ///

@@ -7,8 +7,8 @@
 //! [`init_process_group`] reads torchrun's environment variables ([`WorkerEnv`]), meets the other
 //! ranks through the [`Store`], and returns the [`ProcessGroup`] of all ranks. Collectives on it
 //! never hang: they end by a result, by a deadline, or as soon as a peer dies, leaves, aborts or
-//! calls something else. Tensors of one host travel through shared memory; gradients that live in
-//! a [`SharedBuffer`] are not copied at all.
+//! calls something else. Tensors of one host travel through shared memory, and between hosts over TCP;
+//! gradients that live in a [`SharedBuffer`] are not copied at all.
 //!
 //! The life of a collective, `group.all_reduce_async(&x, ReduceOp::Sum)` on host memory:
 //!
@@ -23,6 +23,7 @@
 //! | `shm::meeting` | | publishes the signature, waits for all ranks, compares: a mismatch ends here, on all ranks |
 //! | `shm::collectives` | | by size and place: through the control page, in place, or in chunks of staging memory |
 //! | `shm::reduce` | | adds this rank's slice of all ranks' data, in the order of ranks, and writes it through |
+//! | `hosts` | | of a group over several hosts, in the place of `shm`: its steps on each host, and links between them |
 //! | `work` | both | the result wakes [`Work::wait`]; `prepared` copies it where it belongs |
 //!
 //! A message goes the same way with a `direction` in place of the group: two ranks, a tag, a queue of its own.

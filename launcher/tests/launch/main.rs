@@ -6,6 +6,7 @@
 mod apart;
 mod documents;
 mod ends;
+mod groups;
 mod hosts;
 mod inherited;
 mod job;

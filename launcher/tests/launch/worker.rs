@@ -30,8 +30,24 @@ fn worker() {
             torchrs::multiprocessing::report::record(&error);
             std::process::exit(1);
         }
+        "sum-over-hosts" => sum_over_hosts(),
+        "dies-on-rank-3" if rank == "3" => {
+            let _group = torchrs::distributed::init_process_group(Default::default()).unwrap();
+            std::process::exit(9);
+        }
+        "dies-on-rank-3" => sum_over_hosts(),
         other => panic!("no such worker: {other}"),
     }
+}
+
+fn sum_over_hosts() {
+    let group = torchrs::distributed::init_process_group(Default::default()).unwrap();
+    let (rank, world) = (group.rank(), group.world_size());
+    let x = torchrs::Tensor::full([100_000], (rank + 1) as f64, torchrs::Dtype::F32);
+    group.all_reduce(&x, torchrs::distributed::ReduceOp::Sum).unwrap();
+    let x = x.to_vec::<f32>();
+    assert!(x.iter().all(|value| *value == x[0]));
+    println!("rank {rank} of {world}: sum {}", x[0]);
 }
 
 #[inline(never)]

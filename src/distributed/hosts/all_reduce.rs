@@ -33,7 +33,8 @@ pub(super) fn run(
     let in_place = Some(own).filter(|own| own.ptr == result.ptr);
     let mut turn =
         group.local.enter_turn(&collective.signature, [in_place, None], deadline, pace)?;
-    let places = turn.places().map(<[_]>::to_vec);
+    let alone = in_place.filter(|_| members == 1).map(|own| vec![own.ptr]);
+    let places = alone.or_else(|| turn.places().map(<[_]>::to_vec));
     let chunk = chunk_len(CHUNK, size).min(gift.len);
     // A slab of the board has a chunk of one member.
     let slab = (chunk * size).next_multiple_of(64);

@@ -77,7 +77,7 @@ pub(super) struct HostsBackend {
 
 /// A group that [`HostsBackend::new_group`] or [`HostsBackend::direction`] makes.
 pub(super) enum Made {
-    OnThisHost(ShmBackend),
+    OnThisHost(Box<ShmBackend>),
     OverHosts(Arc<HostsBackend>),
 }
 
@@ -154,7 +154,7 @@ impl HostsBackend {
             turn.complete();
             let Some(local) = local else { return Ok(None) };
             if others.is_empty() {
-                return Ok(Some(Made::OnThisHost(local)));
+                return Ok(Some(Made::OnThisHost(Box::new(local))));
             }
             let members = ranks.iter().map(|&rank| self.ranks[rank]).collect();
             let prefix = format!("{}/group/{number}", self.prefix);
@@ -173,7 +173,7 @@ impl HostsBackend {
         let [[host, member], [other_host, other]] = [self.layout.find(from), self.layout.find(to)];
         if host == other_host {
             let made = self.local.direction([member, other], tag, deadline);
-            return self.settle(made).map(Made::OnThisHost);
+            return self.settle(made).map(Box::new).map(Made::OnThisHost);
         }
         let ends = [self.ranks[from], self.ranks[to]];
         self.settle(self.local.end_of_messages(ends, tag, deadline).and_then(|local| {

@@ -20,6 +20,9 @@ const SHAPE: usize = 8;
 const EXCHANGES: u32 = 24;
 /// How long a name may be that connections are told.
 const NAME: usize = 120;
+/// How much longer a host waits for others than its members for each other: where a member is missing its own host
+/// says so first, and better.
+pub(super) const GRACE: Duration = Duration::from_millis(300);
 /// How often a wait in the rendezvous asks the store whether another host has failed.
 const ASK: Duration = Duration::from_millis(250);
 
@@ -69,7 +72,7 @@ impl HostsBackend {
         let call = Call {
             number: u64::from(turn.number()) << EXCHANGES | exchange as u64,
             fingerprint: &fingerprint(signature),
-            deadline: *turn.deadline(),
+            deadline: Deadline::after(turn.deadline().remaining() + GRACE),
             watch: &watch,
         };
         let ended = run(links, &call);

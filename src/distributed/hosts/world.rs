@@ -11,7 +11,8 @@ use torchrs_job::store::{LINKS_ADDRESS, LINKS_KEY};
 use torchrs_links::{Addresses, Listener};
 
 use super::HostsBackend;
-use crate::distributed::shm::{self, Seat, ShmBackend, wait_for_key};
+use super::rail::GRACE;
+use crate::distributed::shm::{self, Identity, Seat, ShmBackend, wait_for_key};
 use crate::distributed::{Deadline, Store, WorkerEnv};
 use crate::error::{Error, Result};
 
@@ -40,6 +41,10 @@ pub(super) struct Member {
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Card {
     name: String,
+    /// Of the machine: several hosts may be on one.
+    machine: String,
+    /// What its ranks are built from.
+    identity: String,
     first_rank: usize,
     /// For each member its process, and where it listens.
     members: Vec<(i32, Vec<u8>)>,
@@ -81,14 +86,25 @@ pub(in crate::distributed) fn join(
         let met = met.inspect_err(|error| local.abort(&error.to_string()));
         met.map(|cards| (local, cards))
     });
-    let (local, cards) = joined.inspect_err(|error| {
+    let (mut local, cards) = joined.inspect_err(|error| {
         // 6: something on another host. The others are to say why, rather than that this host has not come.
         let words = format!("6\n{rank}\n{}\nby rank {rank}: {error}", std::process::id());
         let _ = store.compare_set(&failed, None, words.as_bytes());
     })?;
+    // Those of hosts that are on this machine too share its cores.
+    let machine = machine();
+    let is_here =
+        |card: &&Card| card.first_rank == first || card.machine == machine && !machine.is_empty();
+    let here = cards.iter().filter(is_here);
+    local.everybody = here.map(|card| card.members.len()).sum();
     let world = Arc::new(World::of(cards, world_size, listener, store)?);
     let ranks = (0..world_size).collect();
     HostsBackend::found(local, &world, ranks, prefix, None, deadline)
+}
+
+/// Tells machines, and starts of one, from others.
+fn machine() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
 }
 
 /// Where to listen, and the key that all workers of the job share.
@@ -120,8 +136,10 @@ fn meet(
     let (all, member) = (format!("@host/{prefix}/cards"), |i| format!("@host/{prefix}/member/{i}"));
     store.set(&member(env.local_rank), &encode(&own)?)?;
     if env.local_rank != 0 {
-        wait_for_key(store, &all, deadline, LOOK, look)?;
-        return decode(&store.get(&all, *deadline)?);
+        // Its host's first says better what is missing.
+        let patient = Deadline::after(deadline.remaining() + GRACE);
+        wait_for_key(store, &all, &patient, LOOK, look)?;
+        return decode(&store.get(&all, patient)?);
     }
     let mut members = Vec::new();
     for i in 0..env.local_world_size {
@@ -133,7 +151,9 @@ fn meet(
         |name| name.to_string_lossy().into_owned(),
     );
     let first_rank = me - env.local_rank;
-    let card = encode(&Card { name: name.clone(), first_rank, members })?;
+    let identity = Identity::own().encode();
+    let (name_of_card, machine) = (name.clone(), machine());
+    let card = encode(&Card { name: name_of_card, machine, identity, first_rank, members })?;
     let host = |number: usize| format!("{prefix}/host/{number}");
     let there = store.compare_set(&host(env.group_rank), None, &card)?;
     if there.as_ref() != Some(&card) {
@@ -178,6 +198,11 @@ fn meet(
                 card.first_rank
             );
             return Err(Error::config("RANK", what));
+        }
+        let theirs = Identity::decode(Some(card.identity.as_bytes()));
+        let warning = Identity::own().check(me, card.first_rank, &theirs)?;
+        if let Some(warning) = warning.filter(|_| card.first_rank == 0) {
+            crate::multiprocessing::report::say(&format!("torchrs: warning: {warning}"));
         }
         next += card.members.len();
         cards.push(card);

@@ -53,7 +53,7 @@ impl HostAndGpu {
 
     fn made(made: Made) -> Self {
         match made {
-            Made::OnThisHost(host) => HostAndGpu::new(host),
+            Made::OnThisHost(host) => HostAndGpu::new(*host),
             Made::OverHosts(hosts) => HostAndGpu::over_hosts(hosts),
         }
     }

@@ -38,7 +38,7 @@ pub(crate) struct ShmBackend {
     pub(super) prefix: String,
     /// Of a group for messages.
     pub(super) between: Option<Between>,
-    /// How many ranks the job has, be they members or not, and the cores that they share: spinning for long may
+    /// How many ranks the job has on this machine, be they members or not, and the cores that they share: spinning for long may
     /// keep one of them from its core.
     pub(in super::super) everybody: usize,
     pub(super) cores: usize,

@@ -19,7 +19,7 @@ const BLOCK: usize = 4096;
 
 /// The version of this library and of the program that it is in.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Identity {
+pub(in crate::distributed) struct Identity {
     version: String,
     /// Of all that ranks share.
     layout: u64,
@@ -30,7 +30,7 @@ pub(super) struct Identity {
 
 impl Identity {
     /// This process's.
-    pub(super) fn own() -> &'static Identity {
+    pub(in crate::distributed) fn own() -> &'static Identity {
         static OWN: OnceLock<Identity> = OnceLock::new();
         OWN.get_or_init(|| {
             let path = std::fs::read_link("/proc/self/exe").unwrap_or_default();
@@ -44,12 +44,12 @@ impl Identity {
     }
 
     /// As it is told to the others.
-    pub(super) fn encode(&self) -> String {
+    pub(in crate::distributed) fn encode(&self) -> String {
         format!("{}\n{:x}\n{:x}\n{}", self.version, self.layout, self.program, self.path)
     }
 
     /// What another rank has told; of one that tells nothing like it, an unknown version.
-    pub(super) fn decode(bytes: Option<&[u8]>) -> Identity {
+    pub(in crate::distributed) fn decode(bytes: Option<&[u8]>) -> Identity {
         let text = String::from_utf8_lossy(bytes.unwrap_or_default()).into_owned();
         let mut lines = text.splitn(4, '\n');
         let mut next = || lines.next().unwrap_or_default().to_owned();
@@ -69,7 +69,7 @@ impl Identity {
     ///
     /// # Errors
     /// [`Error::Config`] where the library is another one.
-    pub(super) fn check(
+    pub(in crate::distributed) fn check(
         &self,
         rank: usize,
         other: usize,

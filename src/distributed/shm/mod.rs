@@ -29,6 +29,7 @@ use backend::{Between, Progress, name_of, only};
 pub(super) use collectives::{chunk_len, slice_of};
 pub(super) use control::{AbortRecord, Cause};
 pub(super) use gift::{Gift, take};
+pub(super) use identity::Identity;
 use meeting::LOOK;
 pub(super) use meeting::{describe, who_does_what};
 pub(super) use reduce::{divide, reduce};

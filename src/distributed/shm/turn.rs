@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::storage::SharedMemory;
 
 /// How much longer a member waits for those of its host: who waits for another host knows better what is missing.
-const GRACE: Duration = Duration::from_millis(500);
+const GRACE: Duration = Duration::from_millis(600);
 
 /// A call under way. Nobody else of this process can begin another in this group.
 pub(in crate::distributed) struct Turn<'a> {
