@@ -68,6 +68,13 @@ impl Hosts {
     }
 }
 
+impl Hosts {
+    /// Says, as a launcher does, that a rank's process has ended.
+    pub fn rank_ended(&self, host: usize, rank: usize) {
+        self.servers[host].rank_ended(rank, "exited with code 0");
+    }
+}
+
 impl Drop for Hosts {
     fn drop(&mut self) {
         let _ = self.line.send(Mail::End);

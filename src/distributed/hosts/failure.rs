@@ -9,9 +9,9 @@ use torchrs_links::Failure;
 
 use super::HostsBackend;
 use super::rail::{collective_of, read_fingerprint};
-use crate::distributed::Deadline;
 use crate::distributed::ranks::join_some;
 use crate::distributed::shm::{AbortRecord, Cause, Turn, describe, who_does_what};
+use crate::distributed::{Deadline, Store};
 use crate::error::{Error, Result};
 
 /// How long the store is asked what has happened, once another host has said that something has.
@@ -45,18 +45,7 @@ impl HostsBackend {
         if let Some(links) = self.rail.try_lock().as_mut().and_then(|rail| rail.as_mut()) {
             links.give_up(&words_of(&record));
         }
-        // The store's server may be on a host that does not answer.
-        let (store, key, value) = (self.world.store.clone(), self.failed.clone(), encode(&record));
-        let (done, is_done) = channel();
-        let telling = std::thread::Builder::new().name("torchrs-failure".into());
-        let started = telling.spawn(move || {
-            // Without a store the connections have said it.
-            let _ = store.compare_set(&key, None, &value);
-            let _ = done.send(());
-        });
-        if started.is_ok() {
-            let _ = is_done.recv_timeout(TOLD);
-        }
+        publish(&self.world.store, &self.failed, &record);
     }
 
     /// Why this host's members do not go on, in a few words.
@@ -66,8 +55,8 @@ impl HostsBackend {
 
     /// Takes over what another host has told in the store; whether it has.
     pub(super) fn ask_store(&self, limit: Duration) -> bool {
-        let told = self.world.store.get(&self.failed, limit);
-        let Some(record) = told.ok().and_then(|bytes| decode(&bytes)) else { return false };
+        let told = published(&self.world.store, &self.failed, limit);
+        let Some(record) = told else { return false };
         self.local.fail(record);
         true
     }
@@ -175,6 +164,27 @@ impl HostsBackend {
             hosts[1]
         )
     }
+}
+
+/// Tells the job's store what has failed, unless it knows. Its server may be on a host that does not answer, so this
+/// waits for a moment only.
+pub(super) fn publish(store: &Store, key: &str, record: &AbortRecord) {
+    let (store, key, value) = (store.clone(), key.to_owned(), encode(record));
+    let (done, is_done) = channel();
+    let telling = std::thread::Builder::new().name("torchrs-failure".into());
+    let started = telling.spawn(move || {
+        // Without a store the connections have said it.
+        let _ = store.compare_set(&key, None, &value);
+        let _ = done.send(());
+    });
+    if started.is_ok() {
+        let _ = is_done.recv_timeout(TOLD);
+    }
+}
+
+/// What another host has told there.
+pub(super) fn published(store: &Store, key: &str, limit: Duration) -> Option<AbortRecord> {
+    store.get(key, limit).ok().and_then(|bytes| decode(&bytes))
 }
 
 /// In as many words as go over a connection.

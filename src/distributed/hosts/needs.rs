@@ -48,8 +48,13 @@ impl Needs {
 
     /// How many pieces are on the board of a host, at most of all.
     pub fn most_pieces(&self) -> usize {
-        let count = |host| Board::new(self, host, 1).total;
-        (0..self.givers.len()).map(count).max().unwrap_or(0)
+        let given: usize = self.givers.iter().map(Vec::len).sum();
+        let wanted: usize = self.wants.iter().sum();
+        let count = |(givers, wants): (&Vec<usize>, &usize)| match self.is_for_all {
+            true => given * wants,
+            false => given * wants + givers.len() * (wanted - wants),
+        };
+        self.givers.iter().zip(&self.wants).map(count).max().unwrap_or(0)
     }
 
     /// This host's board, with pieces of `stride` bytes.
@@ -171,6 +176,8 @@ mod tests {
             places.dedup();
             assert_eq!(places.len(), here + out, "{kind:?}");
             assert!(places.iter().all(|at| at + 64 <= board.total));
+            let most = (0..3).map(|host| Board::new(&needs, host, 1).total).max();
+            assert_eq!(Some(needs.most_pieces()), most);
         }
     }
 }

@@ -11,7 +11,8 @@ use torchrs_links::{Addresses, Call, Failure, Links, Options};
 use super::HostsBackend;
 use crate::distributed::Deadline;
 use crate::distributed::collective::Signature;
-use crate::distributed::shm::Turn;
+use crate::distributed::shm::{AbortRecord, Cause, Turn};
+use crate::distributed::store::ended_key;
 use crate::error::{Error, Result};
 
 /// Dimensions that travel with a call; one with more is compared by its hash all the same.
@@ -42,7 +43,8 @@ impl HostsBackend {
             let mut asked = asked.lock();
             if !self.local.has_failed() && asked.elapsed() >= ASK {
                 *asked = Instant::now();
-                self.ask_store(Duration::from_millis(50));
+                self.ask_store(ASK / 5);
+                self.look_for_peer();
             }
             self.local.has_failed().then(|| self.reason())
         };
@@ -54,6 +56,19 @@ impl HostsBackend {
         let links = links.map_err(|failure| self.explain(failure, deadline, doing, None))?;
         *self.rail.lock() = Some(links);
         Ok(())
+    }
+
+    /// Of messages between two ranks: whether the other's process has ended, and so will never come.
+    fn look_for_peer(&self) {
+        let is_pair = self.local.is_direction();
+        let Some(&rank) = self.ranks.iter().find(|&&rank| is_pair && rank != self.me()) else {
+            return;
+        };
+        let Ok(how) = self.world.store.get(&ended_key(rank), ASK / 5) else { return };
+        let how = String::from_utf8_lossy(&how);
+        let reason = format!("rank {rank} has ended before it came to a message: {how}");
+        let pid = self.world.members[rank].pid;
+        self.local.fail(AbortRecord { cause: Cause::Elsewhere, rank, pid, reason });
     }
 
     /// One exchange of a call, by its number among those of the call.

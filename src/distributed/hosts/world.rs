@@ -11,8 +11,9 @@ use torchrs_job::store::{LINKS_ADDRESS, LINKS_KEY};
 use torchrs_links::{Addresses, Listener};
 
 use super::HostsBackend;
+use super::failure::{publish, published};
 use super::rail::GRACE;
-use crate::distributed::shm::{self, Identity, Seat, ShmBackend, wait_for_key};
+use crate::distributed::shm::{self, AbortRecord, Cause, Identity, Seat, ShmBackend, wait_for_key};
 use crate::distributed::{Deadline, Store, WorkerEnv};
 use crate::error::{Error, Result};
 
@@ -87,9 +88,9 @@ pub(in crate::distributed) fn join(
         met.map(|cards| (local, cards))
     });
     let (mut local, cards) = joined.inspect_err(|error| {
-        // 6: something on another host. The others are to say why, rather than that this host has not come.
-        let words = format!("6\n{rank}\n{}\nby rank {rank}: {error}", std::process::id());
-        let _ = store.compare_set(&failed, None, words.as_bytes());
+        // The others are to say why, rather than that this host has not come.
+        let (pid, reason) = (std::process::id() as i32, format!("by rank {rank}: {error}"));
+        publish(&store, &failed, &AbortRecord { cause: Cause::Elsewhere, rank, pid, reason });
     })?;
     // Those of hosts that are on this machine too share its cores.
     let machine = machine();
@@ -172,9 +173,8 @@ fn meet(
         let (key, seen) = (host(cards.len()), next);
         let look = || {
             look()?;
-            let Some(why) = store.try_get(&failed)? else { return Ok(()) };
-            let why = String::from_utf8_lossy(&why).into_owned();
-            Err(Error::Aborted(why.splitn(4, '\n').last().unwrap_or_default().to_owned()))
+            let told = published(store, &failed, Duration::from_millis(50));
+            told.map_or(Ok(()), |record| Err(Error::Aborted(record.reason)))
         };
         let here = wait_for_key(store, &key, deadline, LOOK, look);
         here.map_err(|error| match error {

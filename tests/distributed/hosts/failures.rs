@@ -179,3 +179,28 @@ fn a_host_that_does_not_come_is_named() {
         assert!(names.iter().any(|name| text.contains(name)), "rank {rank}: {text}");
     }
 }
+
+/// Rank 1 leaves in peace; rank 0 has a message for it, or wants one.
+fn waits_for_who_has_left(sends: bool, parent: Channel<String, ()>) -> Result<()> {
+    let group = join_job()?;
+    group.barrier()?;
+    if group.rank() == 1 {
+        return Ok(());
+    }
+    let x = ones(10);
+    let ended = if sends { group.send(&x, 1, 0) } else { group.recv(&x, 1, 0) };
+    parent.send(&ended.unwrap_err().to_string())
+}
+
+#[test]
+fn a_message_to_or_from_who_has_ended_is_an_error() {
+    for sends in [true, false] {
+        let (hosts, ranks) = start(&[1, 1], 60.0, waits_for_who_has_left, &sends);
+        ranks[1].0.join_timeout(LONG).unwrap();
+        hosts.rank_ended(1, 1);
+        let start = Instant::now();
+        let text = ranks[0].1.recv_timeout(LONG).unwrap();
+        println!("sends {sends}: after {:?}: {text}", start.elapsed());
+        assert!(text.contains("rank 1") && start.elapsed() < Duration::from_secs(5), "{text}");
+    }
+}
