@@ -13,6 +13,7 @@ use torchrs_links::{Addresses, Listener};
 use super::HostsBackend;
 use super::failure::{publish, published};
 use super::rail::GRACE;
+use crate::distributed::reminder::Reminder;
 use crate::distributed::shm::{self, AbortRecord, Cause, Identity, Seat, ShmBackend, wait_for_key};
 use crate::distributed::{Deadline, Store, WorkerEnv};
 use crate::error::{Error, Result};
@@ -169,12 +170,22 @@ fn meet(
     let failed = format!("{prefix}/failed");
     let mut cards: Vec<Card> = Vec::new();
     let mut next = 0;
+    let reminder = Reminder::new();
     while next < env.world_size {
         let (key, seen) = (host(cards.len()), next);
         let look = || {
             look()?;
-            let told = published(store, &failed, Duration::from_millis(50));
-            told.map_or(Ok(()), |record| Err(Error::Aborted(record.reason)))
+            if let Some(record) = published(store, &failed, Duration::from_millis(50)) {
+                return Err(Error::Aborted(record.reason));
+            }
+            reminder.remind(|| {
+                let (number, world) = (cards.len(), env.world_size);
+                format!(
+                    "rank {me} is in the rendezvous of {world} ranks on several hosts; not there: host {number}, whose \
+                     first rank is {seen}"
+                )
+            });
+            Ok(())
         };
         let here = wait_for_key(store, &key, deadline, LOOK, look);
         here.map_err(|error| match error {
