@@ -290,6 +290,19 @@ impl Options {
     }
 }
 
+/// A reason, with the variables that stand for options: one of them may be what nobody remembers.
+pub fn with_variables(reason: String) -> String {
+    let set = VARIABLES.iter().filter_map(|(name, ..)| {
+        let value = std::env::var(name).ok().filter(|value| !value.is_empty())?;
+        Some(format!("{name}={value}"))
+    });
+    let set: Vec<String> = set.collect();
+    match set.is_empty() {
+        true => reason,
+        false => format!("{reason} (from the environment: {})", set.join(" ")),
+    }
+}
+
 /// Prints why an option's value cannot be used and the usage, and exits with 2.
 pub fn refuse(message: String) -> ! {
     Options::command().error(ErrorKind::ValueValidation, message).exit()

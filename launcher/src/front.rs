@@ -43,7 +43,8 @@ pub fn main() -> i32 {
 
 fn run(options: Options, nproc: usize) -> Result<i32, Failure> {
     keep_foreign_descriptors_out();
-    let hosts = HostsPlan::of(&options).unwrap_or_else(|reason| cli::refuse(reason));
+    let hosts =
+        HostsPlan::of(&options).unwrap_or_else(|reason| cli::refuse(cli::with_variables(reason)));
     let master_port = match &hosts {
         None => preflight::master_port(options.master_port)?,
         // Where all meet is the launcher's own.

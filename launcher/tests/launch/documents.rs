@@ -29,8 +29,8 @@ fn every_shell_is_told_every_option() {
 fn bash_completes_an_option() {
     let launcher = std::path::Path::new(LAUNCHER);
     let script = "source <(torchrs-launch --completions bash)
-        COMP_WORDS=(torchrs-launch --no); COMP_CWORD=1
-        $(complete -p torchrs-launch | sed 's/.*-F \\([^ ]*\\).*/\\1/') torchrs-launch --no torchrs-launch
+        COMP_WORDS=(torchrs-launch --no-); COMP_CWORD=1
+        $(complete -p torchrs-launch | sed 's/.*-F \\([^ ]*\\).*/\\1/') torchrs-launch --no- torchrs-launch
         echo ${COMPREPLY[@]}";
     let path =
         format!("{}:{}", launcher.parent().unwrap().display(), std::env::var("PATH").unwrap());

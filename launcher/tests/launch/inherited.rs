@@ -221,7 +221,7 @@ fn variables_that_do_not_count_are_named() {
     nodes.env("PET_NNODES", "2").env("PET_NPROC_PER_NODE", "2");
     let done = run(nodes);
     assert_eq!((done.code, done.stdout.len()), (2, 0));
-    done.says("from the environment: PET_NNODES=2 PET_NPROC_PER_NODE=2").says("one host");
+    done.says("from the environment: PET_NNODES=2 PET_NPROC_PER_NODE=2").says("--rdzv-endpoint");
     let mut workers = sh("", "echo started");
     workers.env("PET_NPROC_PER_NODE", "2");
     assert_eq!(run(workers).lines().len(), 2);
