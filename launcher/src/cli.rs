@@ -139,8 +139,7 @@ pub struct Options {
     #[arg(long, alias = "local_addr", value_name = "HOST")]
     pub local_addr: Option<String>,
 
-    /// When a host that comes late takes part: `now` (all workers start again), `at-checkpoint` (when the
-    /// program asks for it), or `never` (it is a spare).
+    /// When a host that comes late takes part: `now` (all workers start again), or `never` (it is a spare).
     #[arg(long, alias = "scale_up", value_name = "WHEN", default_value = "now", value_parser = scale_up)]
     pub scale_up: ScaleUpOption,
 

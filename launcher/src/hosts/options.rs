@@ -194,13 +194,12 @@ pub fn nnodes(text: &str) -> Result<(u32, u32), String> {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ScaleUpOption(pub ScaleUp);
 
-/// `now`, `at-checkpoint` or `never`.
+/// `now` or `never`.
 pub fn scale_up(text: &str) -> Result<ScaleUpOption, String> {
     Ok(ScaleUpOption(match text {
         "now" => ScaleUp::Now,
-        "at-checkpoint" => ScaleUp::AtCheckpoint,
         "never" => ScaleUp::Never,
-        _ => return Err("write now, at-checkpoint or never".into()),
+        _ => return Err("write now or never".into()),
     }))
 }
 
