@@ -35,7 +35,13 @@ impl HostsPlan {
     /// Of these options; nothing for a job on one host.
     pub fn of(options: &Options) -> Result<Option<Self>, String> {
         let (fewest, most) = options.nnodes.unwrap_or((1, 1));
+        if let (1, Some(rank @ 1..)) = (most, options.node_rank) {
+            return Err(format!(
+                "--node-rank is {rank}, and --nnodes says one host: give all hosts --nnodes N"
+            ));
+        }
         if most == 1 {
+            // What torchrun wants to know of one host, too, has no part in it.
             return Ok(None);
         }
         let conf = Conf::read(options.rdzv_conf.as_deref().unwrap_or(""))?;
@@ -289,6 +295,7 @@ mod tests {
     fn what_is_missing_is_named() {
         for (line, part) in [
             ("x --nnodes 2 t", "--rdzv-endpoint HOST:PORT"),
+            ("x --node-rank 1 --master-addr h1 t", "--nnodes N"),
             ("x --nnodes 2 --master-addr 127.0.0.1 t", "--node-rank"),
             ("x --nnodes 2 --master-addr 127.0.0.1 --node-rank 2 t", "give 0 to 1"),
             ("x --nnodes 1:2 --master-addr 127.0.0.1 --node-rank 0 t", "--nnodes 1:2 needs"),
