@@ -10,6 +10,7 @@
 //! | --- | --- |
 //! | [`layout`] | which members are on which host |
 //! | [`world`] | how processes of several hosts find each other, through the job's store |
+//! | [`cards`] | what their hosts tell each other of them |
 //! | [`rail`] | a member's connections: making them, and calls on them |
 //! | [`needs`] | what a host needs of which members' gifts, and where that is on its board |
 //! | [`exchange`] | every collective but a large all-reduce |
@@ -23,6 +24,7 @@
 //! give; f16 and bf16 are rounded after each of these steps, and a mean is divided at the end.
 
 mod all_reduce;
+mod cards;
 mod exchange;
 mod failure;
 mod layout;

@@ -1,25 +1,18 @@
 //! How the processes of a job on several hosts find each other. The members of each host meet as those of one host
-//! do. Each then says where it listens: to its host's first, which writes one card for the job and reads those of the
-//! others. So the job's store has one message per pair of hosts, and not of ranks.
+//! do, and then their hosts ([`cards`](super::cards)).
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use torchrs_job::store::{LINKS_ADDRESS, LINKS_KEY};
 use torchrs_links::{Addresses, Listener};
 
 use super::HostsBackend;
-use super::failure::{publish, published};
-use super::rail::GRACE;
-use crate::distributed::reminder::Reminder;
-use crate::distributed::shm::{self, AbortRecord, Cause, Identity, Seat, ShmBackend, wait_for_key};
+use super::cards::{self, Card};
+use super::failure::publish;
+use crate::distributed::shm::{self, AbortRecord, Cause, Seat};
 use crate::distributed::{Deadline, Store, WorkerEnv};
 use crate::error::{Error, Result};
-
-/// How often a wait looks whether the others are still there.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// What a process knows of all others of its job.
 pub(super) struct World {
@@ -37,19 +30,6 @@ pub(super) struct Member {
     pub host: usize,
     pub pid: i32,
     pub addresses: Addresses,
-}
-
-/// What a host says of its members.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
-struct Card {
-    name: String,
-    /// Of the machine: several hosts may be on one.
-    machine: String,
-    /// What its ranks are built from.
-    identity: String,
-    first_rank: usize,
-    /// For each member its process, and where it listens.
-    members: Vec<(i32, Vec<u8>)>,
 }
 
 /// Joins the group of all processes of the job. `prefix` is what its keys begin with.
@@ -83,7 +63,7 @@ pub(in crate::distributed) fn join(
     };
     let failed = format!("{prefix}/failed");
     let joined = shm::join(local, deadline).and_then(|local| {
-        let met = meet(env, &store, &local, own, &prefix, deadline);
+        let met = cards::meet(env, &store, &local, own, &prefix, deadline);
         // Those of this host, who wait alike.
         let met = met.inspect_err(|error| local.abort(&error.to_string()));
         met.map(|cards| (local, cards))
@@ -94,7 +74,7 @@ pub(in crate::distributed) fn join(
         publish(&store, &failed, &AbortRecord { cause: Cause::Elsewhere, rank, pid, reason });
     })?;
     // Those of hosts that are on this machine too share its cores.
-    let machine = machine();
+    let machine = cards::machine();
     let is_here =
         |card: &&Card| card.first_rank == first || card.machine == machine && !machine.is_empty();
     let here = cards.iter().filter(is_here);
@@ -102,11 +82,6 @@ pub(in crate::distributed) fn join(
     let world = Arc::new(World::of(cards, world_size, listener, store)?);
     let ranks = (0..world_size).collect();
     HostsBackend::found(local, &world, ranks, prefix, None, deadline)
-}
-
-/// Tells machines, and starts of one, from others.
-fn machine() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
 }
 
 /// Where to listen, and the key that all workers of the job share.
@@ -122,104 +97,6 @@ fn of_launcher(env: &WorkerEnv, store: &Store) -> Result<(IpAddr, [u8; 32])> {
         );
         Error::config("LOCAL_WORLD_SIZE", what)
     })
-}
-
-/// The cards of all hosts.
-fn meet(
-    env: &WorkerEnv,
-    store: &Store,
-    local: &ShmBackend,
-    own: (i32, Vec<u8>),
-    prefix: &str,
-    deadline: &Deadline,
-) -> Result<Vec<Card>> {
-    let me = env.rank;
-    let look = || local.failure(&format!("rank {me} waits for other hosts")).map_or(Ok(()), Err);
-    let (all, member) = (format!("@host/{prefix}/cards"), |i| format!("@host/{prefix}/member/{i}"));
-    store.set(&member(env.local_rank), &encode(&own)?)?;
-    if env.local_rank != 0 {
-        // Its host's first says better what is missing.
-        let patient = Deadline::after(deadline.remaining() + GRACE);
-        wait_for_key(store, &all, &patient, LOOK, look)?;
-        return decode(&store.get(&all, patient)?);
-    }
-    let mut members = Vec::new();
-    for i in 0..env.local_world_size {
-        wait_for_key(store, &member(i), deadline, LOOK, look)?;
-        members.push(decode(&store.get(&member(i), *deadline)?)?);
-    }
-    let name = nix::unistd::gethostname().map_or_else(
-        |_| format!("number {}", env.group_rank),
-        |name| name.to_string_lossy().into_owned(),
-    );
-    let first_rank = me - env.local_rank;
-    let identity = Identity::own().encode();
-    let (name_of_card, machine) = (name.clone(), machine());
-    let card = encode(&Card { name: name_of_card, machine, identity, first_rank, members })?;
-    let host = |number: usize| format!("{prefix}/host/{number}");
-    let there = store.compare_set(&host(env.group_rank), None, &card)?;
-    if there.as_ref() != Some(&card) {
-        let other: Option<Card> = there.and_then(|there| decode(&there).ok());
-        let other = other.map_or_else(String::new, |card| format!(" ({})", card.name));
-        let what = format!(
-            "is {} on this host ({name}), and another host{other} of this job has that number already",
-            env.group_rank
-        );
-        return Err(Error::config("GROUP_RANK", what));
-    }
-    let failed = format!("{prefix}/failed");
-    let mut cards: Vec<Card> = Vec::new();
-    let mut next = 0;
-    let reminder = Reminder::new();
-    while next < env.world_size {
-        let (key, seen) = (host(cards.len()), next);
-        let look = || {
-            look()?;
-            if let Some(record) = published(store, &failed, Duration::from_millis(50)) {
-                return Err(Error::Aborted(record.reason));
-            }
-            reminder.remind(|| {
-                let (number, world) = (cards.len(), env.world_size);
-                format!(
-                    "rank {me} is in the rendezvous of {world} ranks on several hosts; not there: host {number}, whose \
-                     first rank is {seen}"
-                )
-            });
-            Ok(())
-        };
-        let here = wait_for_key(store, &key, deadline, LOOK, look);
-        here.map_err(|error| match error {
-            Error::Timeout { seconds, .. } => {
-                let (number, world) = (cards.len(), env.world_size);
-                let message = format!(
-                    "rendezvous of {world} ranks on several hosts: host {number}, whose first rank is {seen}, is not \
-                     there"
-                );
-                Error::Timeout { seconds, message }
-            }
-            other => other,
-        })?;
-        let card: Card = decode(&store.get(&key, *deadline)?)?;
-        if card.first_rank != next || card.members.is_empty() {
-            let what = format!(
-                "of host {} ({}) is {}, and should be {next}: ranks count on from host to host, in the order of \
-                 GROUP_RANK",
-                cards.len(),
-                card.name,
-                card.first_rank
-            );
-            return Err(Error::config("RANK", what));
-        }
-        let theirs = Identity::decode(Some(card.identity.as_bytes()));
-        let warning = Identity::own().check(me, card.first_rank, &theirs)?;
-        if let Some(warning) = warning.filter(|_| card.first_rank == 0) {
-            crate::multiprocessing::report::say(&format!("torchrs: warning: {warning}"));
-        }
-        next += card.members.len();
-        cards.push(card);
-    }
-    store.set(&all, &encode(&cards)?)?;
-    Ok(cards)
 }
 
 impl World {
@@ -238,15 +115,4 @@ impl World {
         }
         Ok(World { members, hosts, listener, store })
     }
-}
-
-fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>> {
-    postcard::to_allocvec(value).map_err(|why| Error::Store(format!("a host's card: {why}")))
-}
-
-fn decode<T: for<'a> Deserialize<'a>>(bytes: &[u8]) -> Result<T> {
-    postcard::from_bytes(bytes).map_err(|why| {
-        let what = format!("{} bytes that are no host's card of this release: {why}", bytes.len());
-        Error::Store(what)
-    })
 }

@@ -163,8 +163,9 @@ fn a_death_between_calls_is_known_on_all_hosts() {
     }
 }
 
-fn joins_unless(who: usize, _parent: Channel<(), ()>) -> Result<()> {
-    if std::env::var("RANK").unwrap() == who.to_string() {
+fn joins_unless(who: Vec<usize>, _parent: Channel<(), ()>) -> Result<()> {
+    let rank: usize = std::env::var("RANK").unwrap().parse().unwrap();
+    if who.contains(&rank) {
         std::process::exit(0);
     }
     join_job().map(drop)
@@ -172,11 +173,21 @@ fn joins_unless(who: usize, _parent: Channel<(), ()>) -> Result<()> {
 
 #[test]
 fn a_host_that_does_not_come_is_named() {
-    let (_hosts, ranks) = start(&[2, 2], 1.5, joins_unless, &3);
-    for rank in 0..3 {
-        let text = message(ranks[rank].0.join_timeout(LONG));
-        let names = ["missing rank 3", "host 1, whose first rank is 2"];
-        assert!(names.iter().any(|name| text.contains(name)), "rank {rank}: {text}");
+    let cases = [
+        (&[2, 2][..], vec![3], "host 1, whose first rank is 2"),
+        (&[1, 1, 1], vec![0], "host 0, whose first rank is 0"),
+        (&[1, 2, 1], vec![1, 2], "host 1, whose first rank is 1"),
+        (&[1, 1, 1], vec![2], "host 2, whose first rank is 2"),
+    ];
+    for (layout, who, host) in cases {
+        let (_hosts, ranks) = start(layout, 1.0, joins_unless, &who);
+        for (rank, (process, _)) in ranks.iter().enumerate().filter(|(rank, _)| !who.contains(rank))
+        {
+            let text = message(process.join_timeout(LONG));
+            // Its own host knows which rank it is.
+            let named = text.contains(host) || text.contains(&format!("missing rank {}", who[0]));
+            assert!(named, "{layout:?} without {who:?}, rank {rank}: {text}");
+        }
     }
 }
 
