@@ -6,6 +6,7 @@
 //! hosts need not do alike: chunks and slices are the same.
 
 use super::HostsBackend;
+use super::engine::Reduction;
 use crate::distributed::Deadline;
 use crate::distributed::collective::{Collective, Pace, ReduceOp};
 use crate::distributed::shm::{Gift, chunk_len, divide, reduce, slice_of};
@@ -42,13 +43,7 @@ pub(super) fn run(
         Some(_) => None,
         None => Some(group.board(&mut turn, 2 * members * slab)?),
     };
-    let combine = |into: &mut [u8], from: &[u8]| {
-        let into_ptr = into.as_mut_ptr();
-        // SAFETY: both hold as many whole elements, at multiples of their size, and do not overlap.
-        unsafe {
-            reduce(summed, dtype, &[into_ptr, from.as_ptr()], &[into_ptr], into.len() / size);
-        }
-    };
+    let reduction = Reduction { op: summed, dtype };
     for k in 0..gift.len.div_ceil(chunk) {
         let start = k * chunk;
         let count = chunk.min(gift.len - start);
@@ -86,7 +81,8 @@ pub(super) fn run(
             if me == 0 || !slice.is_empty() {
                 // SAFETY: the slice is this member's, as above.
                 let bytes = unsafe { std::slice::from_raw_parts_mut(to, slice.len() * size) };
-                group.on_rail(&turn, k, |links, call| links.all_reduce(call, bytes, &combine))?;
+                group
+                    .on_rail(&turn, k, |engine, call| engine.all_reduce(call, bytes, reduction))?;
             }
             if op == ReduceOp::Avg {
                 // SAFETY: as above.

@@ -86,7 +86,7 @@ fn between_hosts(
 ) -> Result<()> {
     let came: Vec<usize> = board.came.iter().map(|[_, len]| *len).collect();
     if board.goes.is_empty() {
-        return group.on_rail(turn, exchange, |links, call| links.all_gather(call, bytes, &came));
+        return group.on_rail(turn, exchange, |engine, call| engine.all_gather(call, bytes, &came));
     }
     let own = group.layout.place;
     let without_own = |mut lengths: Vec<usize>| {
@@ -98,5 +98,7 @@ fn between_hosts(
     // What comes is first, then what stays here, then what goes.
     let (receive, rest) = bytes.split_at_mut(came.iter().sum());
     let send = &rest[board.came[own][1]..];
-    group.on_rail(turn, exchange, |links, call| links.all_to_all(call, send, &goes, receive, &came))
+    group.on_rail(turn, exchange, |engine, call| {
+        engine.all_to_all(call, send, &goes, receive, &came)
+    })
 }

@@ -42,8 +42,8 @@ impl HostsBackend {
         }
         let Some(record) = self.local.record_for_others() else { return };
         // A call that is under way looks itself.
-        if let Some(links) = self.rail.try_lock().as_mut().and_then(|rail| rail.as_mut()) {
-            links.give_up(&words_of(&record));
+        if let Some(engine) = self.rail.try_lock().as_mut().and_then(|rail| rail.as_mut()) {
+            engine.give_up(&words_of(&record));
         }
         publish(&self.world.store, &self.failed, &record);
     }

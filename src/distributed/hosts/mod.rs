@@ -11,7 +11,8 @@
 //! | [`layout`] | which members are on which host |
 //! | [`world`] | how processes of several hosts find each other, through the job's store |
 //! | [`cards`] | what their hosts tell each other of them |
-//! | [`rail`] | a member's connections: making them, and calls on them |
+//! | [`engine`] | what moves bytes between hosts: TCP connections |
+//! | [`rail`] | a member's engine: joining its counterparts, and calls on it |
 //! | [`needs`] | what a host needs of which members' gifts, and where that is on its board |
 //! | [`exchange`] | every collective but a large all-reduce |
 //! | [`all_reduce`] | that one |
@@ -25,6 +26,7 @@
 
 mod all_reduce;
 mod cards;
+mod engine;
 mod exchange;
 mod failure;
 mod layout;
@@ -38,13 +40,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
-use torchrs_links::Links;
 
 use super::Deadline;
 use super::collective::{Collective, Kind, Pace, Signature};
 use super::shm::{Gift, Segment, ShmBackend, Turn};
 use crate::error::{Error, Result};
 use crate::storage::SharedMemory;
+use engine::Engine;
 use layout::Layout;
 use world::World;
 pub(super) use world::join;
@@ -70,7 +72,7 @@ pub(super) struct HostsBackend {
     failed: String,
     world: Arc<World>,
     /// On members that have one, until the group is left.
-    rail: Mutex<Option<Links>>,
+    rail: Mutex<Option<Box<dyn Engine>>>,
     /// Memory that all members of this host map: gifts lie here on their way.
     board: Mutex<Option<Arc<SharedMemory>>>,
     /// Whether the other hosts have been told that this one has failed.
@@ -197,7 +199,7 @@ impl HostsBackend {
     /// Waits until all members on all hosts have come so far.
     fn arrive(&self, turn: &mut Turn) -> Result<()> {
         if self.layout.is_leader() {
-            self.on_rail(turn, 0, |links, call| links.barrier(call))?;
+            self.on_rail(turn, 0, |engine, call| engine.barrier(call))?;
         }
         turn.barrier()
     }

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use torchrs_links::{Addresses, Call, Failure, Links, Options};
+use torchrs_links::{Addresses, Call, Failure};
 
 use super::HostsBackend;
+use super::engine::{self, Engine};
 use crate::distributed::Deadline;
 use crate::distributed::collective::Signature;
 use crate::distributed::shm::{AbortRecord, Cause, Turn};
@@ -49,12 +50,12 @@ impl HostsBackend {
             self.local.has_failed().then(|| self.reason())
         };
         let listener = &self.world.listener;
-        let (place, options) = (self.layout.place, Options::default());
-        let links = Links::connect(listener, &name, &members, place, &options, deadline, &watch);
+        let place = self.layout.place;
+        let joined = engine::connect(listener, &name, &members, place, deadline, &watch);
         let doing =
             || format!("rank {} connects with the other hosts of a process group", self.me());
-        let links = links.map_err(|failure| self.explain(failure, deadline, doing, None))?;
-        *self.rail.lock() = Some(links);
+        let engine = joined.map_err(|failure| self.explain(failure, deadline, doing, None))?;
+        *self.rail.lock() = Some(engine);
         Ok(())
     }
 
@@ -76,11 +77,11 @@ impl HostsBackend {
         &self,
         turn: &Turn<'_>,
         exchange: usize,
-        run: impl FnOnce(&mut Links, &Call<'_>) -> Result<(), Failure>,
+        run: impl FnOnce(&mut dyn Engine, &Call<'_>) -> Result<(), Failure>,
     ) -> Result<()> {
         let signature = turn.signature();
         let mut rail = self.rail.lock();
-        let Some(links) = rail.as_mut() else {
+        let Some(engine) = rail.as_mut() else {
             return Err(Error::Aborted(format!("rank {} has left the process group", self.me())));
         };
         let watch = || self.local.has_failed().then(|| self.reason());
@@ -90,7 +91,7 @@ impl HostsBackend {
             deadline: Deadline::after(turn.deadline().remaining() + GRACE),
             watch: &watch,
         };
-        let ended = run(links, &call);
+        let ended = run(engine.as_mut(), &call);
         // The store may have to be asked why, which others need not wait for.
         drop(rail);
         let doing = || {

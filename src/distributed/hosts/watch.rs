@@ -57,8 +57,8 @@ impl HostsBackend {
         }
         // A call under way looks itself.
         let Some(mut rail) = self.rail.try_lock() else { return };
-        let Some(links) = rail.as_mut() else { return };
-        let Err(failure) = links.check() else { return };
+        let Some(engine) = rail.as_mut() else { return };
+        let Err(failure) = engine.check() else { return };
         drop(rail);
         let doing = || format!("rank {} was in no collective", self.me());
         let error = self.explain(failure, &Deadline::after(LOOK), doing, None);

@@ -1,0 +1,63 @@
+//! The built-in engine: TCP connections between the places of a rail.
+
+use torchrs_links::{Addresses, Call, Failure, Links, Listener, Options, Watch};
+
+use super::{Engine, Reduction};
+use crate::distributed::Deadline;
+
+/// Joins the places of a rail, of which this process is number `place`; see [`Links::connect`].
+pub(in crate::distributed::hosts) fn connect(
+    listener: &Listener,
+    name: &str,
+    members: &[Addresses],
+    place: usize,
+    deadline: &Deadline,
+    watch: &Watch<'_>,
+) -> Result<Box<dyn Engine>, Failure> {
+    let options = Options::default();
+    let links = Links::connect(listener, name, members, place, &options, deadline, watch)?;
+    Ok(Box::new(links))
+}
+
+impl Engine for Links {
+    fn barrier(&mut self, call: &Call<'_>) -> Result<(), Failure> {
+        self.barrier(call)
+    }
+
+    fn all_reduce(
+        &mut self,
+        call: &Call<'_>,
+        data: &mut [u8],
+        reduction: Reduction,
+    ) -> Result<(), Failure> {
+        self.all_reduce(call, data, &|into, from| reduction.combine(into, from))
+    }
+
+    fn all_gather(
+        &mut self,
+        call: &Call<'_>,
+        data: &mut [u8],
+        lengths: &[usize],
+    ) -> Result<(), Failure> {
+        self.all_gather(call, data, lengths)
+    }
+
+    fn all_to_all(
+        &mut self,
+        call: &Call<'_>,
+        send: &[u8],
+        send_lengths: &[usize],
+        receive: &mut [u8],
+        receive_lengths: &[usize],
+    ) -> Result<(), Failure> {
+        self.all_to_all(call, send, send_lengths, receive, receive_lengths)
+    }
+
+    fn give_up(&mut self, why: &str) {
+        self.give_up(why);
+    }
+
+    fn check(&mut self) -> Result<(), Failure> {
+        self.check()
+    }
+}
