@@ -109,7 +109,7 @@ pub const FLOORS: &[Floor] = &[
     // Models for loom, which include files of the library.
     ("interleavings", &[]),
     ("torchrs", &[]),
-    ("simulator", &["numeric"]),
+    ("simulator", &["job", "links", "numeric"]),
     ("launcher", &["distributed", "error", "job", "multiprocessing", "rendezvous"]),
     ("declarations", &[]),
 ];

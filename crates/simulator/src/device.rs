@@ -42,9 +42,10 @@ pub fn physical(device: usize) -> usize {
     settings::get().visible.get(device).copied().unwrap_or(device)
 }
 
-/// The same in all processes of a host, another for each device.
+/// The same in all processes of a host, another for each device of all hosts of a job.
 pub fn uuid(device: usize) -> [u8; 16] {
-    let mut uuid = *b"torchrs-sim-gpu\0";
+    let mut uuid = *b"torchrs-gpu\0\0\0\0\0";
+    uuid[11..15].copy_from_slice(&settings::get().host.to_be_bytes());
     uuid[15] = physical(device) as u8;
     uuid
 }

@@ -16,6 +16,10 @@ pub struct Settings {
     pub guard: Guard,
     /// `TORCHRS_SIMULATED_FAULT`: what shall fail, and when.
     pub faults: Vec<(Fault, u64)>,
+    /// `GROUP_RANK`: the number of this host in its job, whose devices are others than those of another host.
+    pub host: u32,
+    /// Whether `LOCAL_WORLD_SIZE` and `WORLD_SIZE` differ: the job is on several hosts.
+    pub spans_hosts: bool,
     /// `TORCHRS_SIMULATED_QUIET`: no note on standard error that this is a simulation.
     pub quiet: bool,
 }
@@ -121,7 +125,12 @@ fn read(variable: impl Fn(&str) -> Option<String>) -> Settings {
     let guard = guard.unwrap_or(Guard::Rounded);
     let visible = visible(variable("CUDA_VISIBLE_DEVICES").as_deref(), devices);
     let quiet = variable("TORCHRS_SIMULATED_QUIET").is_some_and(|text| text != "0");
-    Settings { visible, memory: memory.unwrap_or(1 << 30), adversary, guard, faults, quiet }
+    let memory = memory.unwrap_or(1 << 30);
+    let number = |name: &str| variable(name).and_then(|text| text.trim().parse::<u32>().ok());
+    let sizes = number("LOCAL_WORLD_SIZE").zip(number("WORLD_SIZE"));
+    let spans_hosts = sizes.is_some_and(|(own, all)| own != all);
+    let host = number("GROUP_RANK").filter(|_| spans_hosts).unwrap_or(0);
+    Settings { visible, memory, adversary, guard, faults, host, spans_hosts, quiet }
 }
 
 /// A number of bytes with an optional suffix.
@@ -174,12 +183,17 @@ mod tests {
                 "TORCHRS_SIMULATED_GUARD" => "16".into(),
                 "TORCHRS_SIMULATED_FAULT" => "oom@3, hang@2".into(),
                 "CUDA_VISIBLE_DEVICES" => "3,1,99,0".into(),
+                "GROUP_RANK" => "2".into(),
+                "LOCAL_WORLD_SIZE" => "4".into(),
+                "WORLD_SIZE" => "12".into(),
                 _ => return None,
             })
         });
         assert_eq!(settings.memory, 256 << 20);
         assert_eq!(settings.visible, [3, 1]);
         assert_eq!(settings.adversary, Some(7));
+        assert_eq!((settings.host, settings.spans_hosts), (2, true));
+        assert!(!read(|_| Some("4".into())).spans_hosts);
         assert_eq!(settings.guard, Guard::End(16));
         assert_eq!([Guard::of("start"), Guard::of("3")], [Some(Guard::Start), None]);
         assert_eq!(settings.faults, [(Fault::OutOfMemory, 3), (Fault::Hang, 2)]);

@@ -49,7 +49,11 @@ fn ranks(
         }
         let rank = number(RANK);
         device(rank as i32);
-        body(&Rank { rank, world: number(WORLD), id, stream: stream() });
+        let mut rank = Rank { rank, world: number(WORLD), id, stream: stream() };
+        if std::env::var_os("LOCAL_WORLD_SIZE").is_some() {
+            rank.id = rank.id_of_first();
+        }
+        body(&rank);
         return vec![];
     }
     device(0);
@@ -89,6 +93,19 @@ impl Rank {
             assert!(start.elapsed() < Duration::from_secs(60), "not all ranks come to {place}");
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// An id that the first rank makes, for whom the variables hold.
+    fn id_of_first(&self) -> UniqueId {
+        let folder = std::path::PathBuf::from(std::env::var(FOLDER).unwrap());
+        let mut id = UniqueId([0; 128]);
+        if self.rank == 0 {
+            fine(ncclGetUniqueId(&mut id));
+            std::fs::write(folder.join("id"), id.0).unwrap();
+        }
+        self.meet("id");
+        id.0 = std::fs::read(folder.join("id")).unwrap().try_into().unwrap();
+        id
     }
 
     fn join(&self) -> Handle {
@@ -189,6 +206,14 @@ fn four_ranks_reduce_and_gather() {
     all_ranks("four_ranks_reduce_and_gather", 4, &[], collectives);
 }
 
+/// Of a job on several hosts.
+const APART: [(&str, &str); 2] = [("WORLD_SIZE", "4"), ("LOCAL_WORLD_SIZE", "1")];
+
+#[test]
+fn ranks_on_several_hosts_reduce_and_gather() {
+    all_ranks("ranks_on_several_hosts_reduce_and_gather", 4, &APART, collectives);
+}
+
 #[test]
 fn collectives_hold_under_the_adversary() {
     let variables = [("TORCHRS_SIMULATED_ADVERSARY", "5")];
@@ -222,28 +247,35 @@ fn calls_are_work_of_their_stream() {
     });
 }
 
+fn sends_and_receives(rank: &Rank) {
+    let communicator = rank.join();
+    let (me, world, stream) = (rank.rank, rank.world, rank.stream);
+    let count = 50_000;
+    let x = upload(&rank.numbers(count * world), stream);
+    let y = alloc(4 * count * world);
+    fine(ncclGroupStart());
+    for peer in 0..world {
+        let offset = (4 * count * peer) as u64;
+        let (to, from) = ((x + offset) as *const _, (y + offset) as *mut _);
+        fine(ncclSend(to, count, F32, peer as i32, communicator, stream));
+        fine(ncclRecv(from, count, F32, peer as i32, communicator, stream));
+    }
+    fine(ncclGroupEnd());
+    let expected: Vec<f32> = (0..world)
+        .flat_map(|peer| numbers(peer, count * world)[count * me..count * (me + 1)].to_vec())
+        .collect();
+    rank.expect(y, &expected);
+    assert_eq!(ncclGroupEnd(), Outcome::INVALID_USAGE);
+}
+
 #[test]
 fn groups_send_and_receive_at_once() {
-    all_ranks("groups_send_and_receive_at_once", 4, &[], |rank| {
-        let communicator = rank.join();
-        let (me, world, stream) = (rank.rank, rank.world, rank.stream);
-        let count = 50_000;
-        let x = upload(&rank.numbers(count * world), stream);
-        let y = alloc(4 * count * world);
-        fine(ncclGroupStart());
-        for peer in 0..world {
-            let offset = (4 * count * peer) as u64;
-            let (to, from) = ((x + offset) as *const _, (y + offset) as *mut _);
-            fine(ncclSend(to, count, F32, peer as i32, communicator, stream));
-            fine(ncclRecv(from, count, F32, peer as i32, communicator, stream));
-        }
-        fine(ncclGroupEnd());
-        let expected: Vec<f32> = (0..world)
-            .flat_map(|peer| numbers(peer, count * world)[count * me..count * (me + 1)].to_vec())
-            .collect();
-        rank.expect(y, &expected);
-        assert_eq!(ncclGroupEnd(), Outcome::INVALID_USAGE);
-    });
+    all_ranks("groups_send_and_receive_at_once", 4, &[], sends_and_receives);
+}
+
+#[test]
+fn groups_send_and_receive_between_hosts() {
+    all_ranks("groups_send_and_receive_between_hosts", 4, &APART, sends_and_receives);
 }
 
 /// Both sides call something; each must hear an error with this text.
@@ -263,21 +295,30 @@ fn disagree(rank: &Rank, call: impl Fn(&Rank, Handle, u64), texts: &[&str]) {
     ok(cuStreamSynchronize(rank.stream));
 }
 
+fn calls_differ(rank: &Rank) {
+    disagree(
+        rank,
+        |rank, communicator, x| {
+            fine(rank.all_reduce(communicator, x, 10));
+            fine(rank.all_reduce(communicator, x, 20 + rank.rank));
+        },
+        &[
+            "collective 2: rank ",
+            "rank 0 called AllReduce(20 float32, sum)",
+            "rank 1 called AllReduce(21 float32, sum)",
+        ],
+    );
+}
+
 #[test]
 fn different_calls_are_an_error_with_both_sides() {
-    all_ranks("different_calls_are_an_error_with_both_sides", 2, &[], |rank| {
-        disagree(
-            rank,
-            |rank, communicator, x| {
-                fine(rank.all_reduce(communicator, x, 10));
-                fine(rank.all_reduce(communicator, x, 20 + rank.rank));
-            },
-            &[
-                "collective 2: rank 0 called AllReduce(20 float32, sum)",
-                "rank 1 called AllReduce(21 float32, sum)",
-            ],
-        );
-    });
+    all_ranks("different_calls_are_an_error_with_both_sides", 2, &[], calls_differ);
+}
+
+#[test]
+fn different_calls_of_two_hosts_are_an_error_with_both_sides() {
+    let test = "different_calls_of_two_hosts_are_an_error_with_both_sides";
+    all_ranks(test, 2, &APART, calls_differ);
 }
 
 #[test]
@@ -345,8 +386,17 @@ fn a_transfer_and_a_collective_do_not_meet() {
 
 #[test]
 fn a_death_is_an_error_of_the_others() {
-    let test = "a_death_is_an_error_of_the_others";
-    let ends = ranks(test, 4, &[], |rank| {
+    dies("a_death_is_an_error_of_the_others", &[], ["rank 2 (process", "has died"]);
+}
+
+#[test]
+fn a_death_on_one_host_is_an_error_on_the_others() {
+    dies("a_death_on_one_host_is_an_error_on_the_others", &APART, ["rank 2 is gone"; 2]);
+}
+
+/// Rank 2 dies between calls. `told` is what another is told of it, and what is on standard error.
+fn dies(test: &str, variables: &[(&str, &str)], told: [&str; 2]) {
+    let ends = ranks(test, 4, variables, |rank| {
         let communicator = rank.join();
         let x = upload(&[1f32; 100], rank.stream);
         fine(rank.all_reduce(communicator, x, 100));
@@ -358,8 +408,8 @@ fn a_death_is_an_error_of_the_others() {
         let (outcome, message) = rank.error(communicator);
         assert_eq!(outcome, Outcome::REMOTE_ERROR);
         // Whoever finds it first aborts, which is what the others may find.
-        let told = message.contains("rank 2 (process") || message.contains("has aborted");
-        assert!(told, "{message}");
+        let texts = ["rank 2 (process", "rank 2 is gone", "has aborted"];
+        assert!(texts.iter().any(|text| message.contains(text)), "{message}");
         fine(ncclCommAbort(communicator));
         ok(cuStreamSynchronize(rank.stream));
     });
@@ -367,7 +417,7 @@ fn a_death_is_an_error_of_the_others() {
         let successes: Vec<bool> = ends.iter().map(|(success, _)| *success).collect();
         assert_eq!(successes, [true, true, false, true], "{ends:#?}");
         let all: String = ends.iter().map(|(_, said)| said.as_str()).collect();
-        assert!(all.contains("has died"), "{all}");
+        assert!(told.iter().all(|text| all.contains(text)), "{all}");
     }
 }
 
@@ -451,6 +501,11 @@ fn four_ranks_split() {
 }
 
 #[test]
+fn ranks_on_several_hosts_split() {
+    all_ranks("ranks_on_several_hosts_split", 4, &APART, splits);
+}
+
+#[test]
 fn splits_hold_under_the_adversary() {
     all_ranks(
         "splits_hold_under_the_adversary",
@@ -460,15 +515,23 @@ fn splits_hold_under_the_adversary() {
     );
 }
 
+fn shares_a_device(rank: &Rank) {
+    device(0);
+    let mut communicator = null_mut();
+    let joined = ncclCommInitRank(&mut communicator, 2, rank.id, rank.rank as i32);
+    assert_eq!(joined, Outcome::INVALID_USAGE);
+    assert!(communicator.is_null());
+}
+
 #[test]
 fn ranks_that_share_a_device_are_refused() {
-    all_ranks("ranks_that_share_a_device_are_refused", 2, &[], |rank| {
-        device(0);
-        let mut communicator = null_mut();
-        let joined = ncclCommInitRank(&mut communicator, 2, rank.id, rank.rank as i32);
-        assert_eq!(joined, Outcome::INVALID_USAGE);
-        assert!(communicator.is_null());
-    });
+    all_ranks("ranks_that_share_a_device_are_refused", 2, &[], shares_a_device);
+}
+
+#[test]
+fn ranks_that_share_a_device_of_one_of_several_hosts_are_refused() {
+    let test = "ranks_that_share_a_device_of_one_of_several_hosts_are_refused";
+    all_ranks(test, 2, &APART, shares_a_device);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Collectives. Each begins by comparing what the ranks call; then data passes through the slots in
-//! chunks. A rank writes its chunk, makes a step, waits until all have made it, and reads what it needs;
+//! Collectives, and how those of one machine perform them. Each begins by comparing what the ranks call; then data
+//! passes through the slots in chunks. A rank writes its chunk, makes a step, waits until all have made it, and reads what it needs;
 //! the next chunk goes to its other slot, which all have read once they made this step.
 
 use super::board::{Call, Lane, SLOT};
@@ -66,8 +66,82 @@ impl Collective {
         }
     }
 
+    /// How many parts of `count` elements each rank gives.
+    fn parts(&self, world: usize) -> usize {
+        if self.kind == Kind::ReduceScatter { world } else { 1 }
+    }
+
+    /// Elements of a part of which all that a rank gives fits in `room` bytes.
+    pub fn most_at_once(&self, room: usize, world: usize) -> usize {
+        room / self.parts(world) / 16 * 16 / self.data_type.size()
+    }
+
+    /// Whether a rank's elements are needed.
+    pub fn gives(&self, rank: usize) -> bool {
+        self.kind != Kind::Broadcast || rank == self.root
+    }
+
+    /// Bytes of a chunk of `count` elements, of all parts.
+    pub fn chunk(&self, count: usize, world: usize) -> usize {
+        self.parts(world) * count * self.data_type.size()
+    }
+
+    /// Writes a chunk to `slot`: elements `from..from + count` of each part that this rank gives.
+    ///
+    /// # Safety
+    /// The buffer was checked and is kept; `slot` has room for a [`chunk`](Self::chunk), and is nobody else's.
+    pub unsafe fn give(&self, slot: *mut u8, from: usize, count: usize, world: usize) {
+        let size = self.data_type.size();
+        for part in 0..self.parts(world) {
+            let start = self.send + (part * self.count + from) * size;
+            // SAFETY: within the buffer and within the slot, by this function's contract.
+            unsafe {
+                slot.add(part * count * size)
+                    .copy_from_nonoverlapping(start as *const u8, count * size);
+            }
+        }
+    }
+
+    /// Reads what this rank needs of all chunks, each in its rank's slot.
+    ///
+    /// # Safety
+    /// The buffer was checked and is kept; the slots of those who give hold their chunks.
+    pub unsafe fn take(
+        &self,
+        me: usize,
+        world: usize,
+        from: usize,
+        count: usize,
+        slot: &dyn Fn(usize) -> *const u8,
+    ) {
+        let size = self.data_type.size();
+        let to = |place: usize| (self.receive + place * size) as *mut u8;
+        let combine = |part: usize| {
+            let at = part * count * size;
+            let parts: Vec<*const u8> =
+                (0..world).map(|rank| slot(rank).wrapping_add(at)).collect();
+            // SAFETY: the chunks are in the slots, and the result is within the buffer, by this function's
+            // contract.
+            unsafe { reduce(self.data_type, self.reduction, &parts, to(from), count) };
+        };
+        let copy = |rank: usize, place: usize| {
+            // SAFETY: as above.
+            unsafe { to(place).copy_from_nonoverlapping(slot(rank), count * size) };
+        };
+        match self.kind {
+            Kind::AllReduce => combine(0),
+            Kind::ReduceScatter => combine(me),
+            Kind::Reduce if me == self.root => combine(0),
+            Kind::Reduce => {}
+            Kind::Broadcast => copy(self.root, from),
+            Kind::AllGather => {
+                (0..world).for_each(|rank| copy(rank, rank * self.count + from));
+            }
+        }
+    }
+
     /// As words to be compared.
-    fn words(&self, number: u64) -> Call {
+    pub fn words(&self, number: u64) -> Call {
         let rooted = matches!(self.kind, Kind::Broadcast | Kind::Reduce);
         let reduces = matches!(self.kind, Kind::AllReduce | Kind::Reduce | Kind::ReduceScatter);
         [
@@ -82,7 +156,7 @@ impl Collective {
 }
 
 /// A call in words, for messages.
-fn describe(call: &Call) -> String {
+pub fn describe(call: &Call) -> String {
     let [_, kind, count, data_type, reduction, root] = *call;
     let Some(kind) = Kind::from_number(kind) else { return "something else".into() };
     let name = DataType::from_number(data_type as u32).map_or("unknown", DataType::name);
@@ -100,70 +174,23 @@ impl Seat {
     /// Performs a collective, the `number`-th of this rank.
     pub fn collective(&self, call: &Collective, number: u64) -> Result<(), Stop> {
         let words = call.words(number);
-        let size = call.data_type.size();
-        let parts = if call.kind == Kind::ReduceScatter { self.world } else { 1 };
         // Elements of a part that go through a slot at a time.
-        let most = SLOT / parts / 16 * 16 / size;
+        let most = call.most_at_once(SLOT, self.world);
         let mut from = 0;
         loop {
             let count = most.min(call.count - from);
             let step = self.board.cell(self.rank).step(Lane::Device);
-            self.give(call, step, from, count, parts);
+            if call.gives(self.rank) {
+                // SAFETY: an earlier chunk in the slot was read by all ranks, and this one fits.
+                unsafe { call.give(self.board.slot(self.rank, step), from, count, self.world) };
+            }
             self.meet(Lane::Device, &words, || self.compare(step, &words))?;
-            self.take(call, step, from, count);
+            let slot = |rank| self.board.slot(rank, step).cast_const();
+            // SAFETY: all ranks have made the step, so their chunks are in the slots.
+            unsafe { call.take(self.rank, self.world, from, count, &slot) };
             from += count;
             if from >= call.count {
                 return Ok(());
-            }
-        }
-    }
-
-    /// Writes this rank's chunk: elements `from..from + count` of each part.
-    fn give(&self, call: &Collective, step: u64, from: usize, count: usize, parts: usize) {
-        if call.kind == Kind::Broadcast && self.rank != call.root {
-            return;
-        }
-        let size = call.data_type.size();
-        let slot = self.board.slot(self.rank, step);
-        for part in 0..parts {
-            let start = call.send + (part * call.count + from) * size;
-            // SAFETY: within the buffer, which was checked and is kept, and within the slot, whose
-            // earlier chunk all ranks have read.
-            unsafe {
-                slot.add(part * count * size)
-                    .copy_from_nonoverlapping(start as *const u8, count * size);
-            }
-        }
-    }
-
-    /// Reads what this rank needs of all chunks.
-    fn take(&self, call: &Collective, step: u64, from: usize, count: usize) {
-        let size = call.data_type.size();
-        let to = |place: usize| (call.receive + place * size) as *mut u8;
-        let slot = |rank: usize, at: usize| {
-            // SAFETY: within the slot.
-            unsafe { self.board.slot(rank, step).add(at).cast_const() }
-        };
-        let combine = |part: usize| {
-            let parts: Vec<*const u8> =
-                (0..self.world).map(|rank| slot(rank, part * count * size)).collect();
-            // SAFETY: the chunks are in the slots, whose ranks have made the step; the buffer was checked
-            // and is kept.
-            unsafe { reduce(call.data_type, call.reduction, &parts, to(from), count) };
-        };
-        let copy = |rank: usize, place: usize| {
-            // SAFETY: the chunk is in the slot, whose rank has made the step; the buffer was
-            // checked and is kept.
-            unsafe { to(place).copy_from_nonoverlapping(slot(rank, 0), count * size) };
-        };
-        match call.kind {
-            Kind::AllReduce => combine(0),
-            Kind::ReduceScatter => combine(self.rank),
-            Kind::Reduce if self.rank == call.root => combine(0),
-            Kind::Reduce => {}
-            Kind::Broadcast => copy(call.root, from),
-            Kind::AllGather => {
-                (0..self.world).for_each(|rank| copy(rank, rank * call.count + from));
             }
         }
     }

@@ -1,15 +1,18 @@
-//! Communicators: a rank's seat at the board, what has gone wrong, and the thread that performs calls.
+//! Communicators: a rank's place among the ranks, what has gone wrong, and the thread that performs calls.
 
 use super::board::{Board, State};
 use super::id::{self, UniqueId};
+use super::mesh::{Mesh, Refused};
 use super::outcome::{Outcome, Result};
+use super::place::Place;
+use super::root::Root;
 use super::seat::{LOOK, Seat, Stop};
 use crate::counters;
 use crate::device;
 use crate::faults;
 use crate::ipc::handle::began;
 use crate::registry::{Handle, Registry};
-use crate::settings::Fault;
+use crate::settings::{self, Fault};
 use parking_lot::{Condvar, Mutex};
 use std::ffi::CString;
 use std::fmt;
@@ -34,7 +37,7 @@ pub struct Communicator {
     pub performed: AtomicU64,
     /// Calls that graphs hold which live.
     pub in_graphs: AtomicU64,
-    seat: OnceLock<Seat>,
+    place: OnceLock<Place>,
     aborted: Arc<AtomicBool>,
     status: Mutex<Status>,
     changed: Condvar,
@@ -54,7 +57,7 @@ impl fmt::Debug for Communicator {
     }
 }
 
-/// Makes a communicator that has no seat yet, and its thread.
+/// Makes a communicator that has no place yet, and its thread.
 pub fn create(device: usize, blocking: bool) -> Result<(Handle, Arc<Communicator>)> {
     let (sender, tasks) = channel::<Task>();
     let outcome = if blocking { Outcome::SUCCESS } else { Outcome::IN_PROGRESS };
@@ -63,7 +66,7 @@ pub fn create(device: usize, blocking: bool) -> Result<(Handle, Arc<Communicator
         blocking,
         performed: AtomicU64::new(0),
         in_graphs: AtomicU64::new(0),
-        seat: OnceLock::new(),
+        place: OnceLock::new(),
         aborted: Arc::default(),
         status: Mutex::new(Status { outcome, message: CString::default(), pending: 0 }),
         changed: Condvar::new(),
@@ -91,9 +94,9 @@ pub fn get(handle: Handle) -> Result<Arc<Communicator>> {
 }
 
 impl Communicator {
-    /// Its seat, once all ranks have joined.
-    pub fn seat(&self) -> Result<&Seat> {
-        self.seat.get().ok_or(Outcome::INVALID_ARGUMENT)
+    /// Its place, once all ranks have joined.
+    pub fn place(&self) -> Result<&Place> {
+        self.place.get().ok_or(Outcome::INVALID_ARGUMENT)
     }
 
     /// Whether it was aborted.
@@ -137,7 +140,7 @@ impl Communicator {
         let mut status = self.status.lock();
         if matches!(status.outcome, Outcome::SUCCESS | Outcome::IN_PROGRESS) {
             let rank =
-                self.seat.get().map_or(String::new(), |seat| format!(" rank {}:", seat.rank));
+                self.place.get().map_or(String::new(), |place| format!(" rank {}:", place.rank));
             eprintln!("simulated NCCL:{rank} {message}");
             status.outcome = outcome;
             status.message = CString::new(message).unwrap_or_default();
@@ -189,13 +192,46 @@ impl Communicator {
         }
     }
 
-    /// Takes seat `rank` of `world` and waits until all ranks have theirs.
+    /// Joins as `rank` of `world` and waits until all ranks have.
     pub fn join(&self, id: &UniqueId, rank: usize, world: usize) -> Result {
         counters::JOINS.count();
         if faults::is_set(Fault::NcclJoinHang) {
             self.hang();
             return Err(Outcome::REMOTE_ERROR);
         }
+        match Root::decode(&id.0) {
+            Some(root) => self.join_by_network(&root, rank, world),
+            None => self.join_in_memory(id, rank, world),
+        }
+    }
+
+    fn join_by_network(&self, root: &Root, rank: usize, world: usize) -> Result {
+        let device = (settings::get().host, device::physical(self.device) as u32);
+        self.settle(Mesh::join(root, device, world, rank, &self.aborted))
+    }
+
+    /// Joins as place `place` of some ranks of `parent`, in its `number`-th split.
+    pub fn join_part(
+        &self,
+        parent: &Mesh,
+        split: (u64, i32),
+        ranks: &[usize],
+        place: usize,
+    ) -> Result {
+        counters::JOINS.count();
+        self.settle(parent.split(split, ranks, place, &self.aborted))
+    }
+
+    fn settle(&self, joined: std::result::Result<Mesh, Refused>) -> Result {
+        let mesh = joined.map_err(|(outcome, message)| {
+            self.fail(outcome, &message);
+            outcome
+        })?;
+        let _ = self.place.set(mesh.into());
+        Ok(())
+    }
+
+    fn join_in_memory(&self, id: &UniqueId, rank: usize, world: usize) -> Result {
         let board = Board::new(id::open(id).inspect_err(|outcome| {
             self.fail(*outcome, "the process that made the unique id is gone");
         })?);
@@ -224,11 +260,14 @@ impl Communicator {
             seat.ring_all();
             return Err(self.stopped(stop));
         }
-        if let Some(message) = shared_device(&seat) {
+        let device = |rank: usize| (0, seat.board.cell(rank).device.load(Ordering::Acquire));
+        if let Some(message) =
+            shared_device(&all.iter().map(|&rank| device(rank)).collect::<Vec<_>>())
+        {
             self.fail(Outcome::INVALID_USAGE, &message);
             return Err(Outcome::INVALID_USAGE);
         }
-        let _ = self.seat.set(seat);
+        let _ = self.place.set(seat.into());
         Ok(())
     }
 
@@ -239,26 +278,21 @@ impl Communicator {
         }
         self.aborted.store(true, Ordering::Release);
         *self.tasks.lock() = None;
-        if let Some(seat) = self.seat.get() {
-            seat.board.cell(seat.rank).end(state);
-            seat.ring_all();
+        if let Some(place) = self.place.get() {
+            place.end(state);
         }
     }
 }
 
-/// NCCL takes one rank per device, unless its experimental variables say otherwise.
-fn shared_device(seat: &Seat) -> Option<String> {
+/// NCCL takes one rank per device, unless its experimental variables say otherwise. `devices` are the ranks' hosts
+/// and devices there.
+pub fn shared_device(devices: &[(u32, u32)]) -> Option<String> {
     let allowed = ["NCCL_MULTI_RANK_GPU_ENABLE", "NCCL_HOSTID"];
     if allowed.iter().any(|name| std::env::var_os(name).is_some()) {
         return None;
     }
-    let device = |rank: usize| seat.board.cell(rank).device.load(Ordering::Acquire);
-    let twice =
-        (0..seat.world).find_map(|a| (0..a).find(|b| device(*b) == device(a)).map(|b| (b, a)))?;
-    Some(format!(
-        "Duplicate GPU detected : rank {} and rank {} both on CUDA device {}",
-        twice.1,
-        twice.0,
-        device(twice.0)
-    ))
+    let twice = |b: usize| (0..b).find(|&a| devices[a] == devices[b]).map(|a| (a, b));
+    let (a, b) = (0..devices.len()).find_map(twice)?;
+    let device = devices[a].1;
+    Some(format!("Duplicate GPU detected : rank {a} and rank {b} both on CUDA device {device}"))
 }

@@ -257,13 +257,13 @@ impl Pending {
             Some(_) => return communicator.hang(),
             None => {}
         }
-        let Ok(seat) = communicator.seat() else { return };
+        let Ok(place) = communicator.place() else { return };
         let done = match &self.operation {
             Operation::Collective(call) => {
                 let number = communicator.performed.fetch_add(1, Ordering::Relaxed) + 1;
-                seat.collective(call, number)
+                place.collective(call, number)
             }
-            Operation::Transfers(transfers) => seat.transfer(transfers),
+            Operation::Transfers(transfers) => place.transfer(transfers),
         };
         if let Err(stop) = done {
             communicator.stopped(stop);

@@ -1,10 +1,12 @@
-//! Unique ids: how ranks find the memory through which they meet. An id names an open memfd of the
-//! process that made it, which has to live until all ranks have joined.
+//! Unique ids: how ranks find each other. On one machine an id names an open memfd of the process that made it, which
+//! has to live until all ranks have joined. In a job on several hosts it says where that process listens.
 
 use super::board;
 use super::outcome::{Outcome, Result};
+use super::root::Root;
 use crate::ipc::handle::{Description, Kind};
 use crate::memory::mapping::Mapping;
+use crate::settings;
 use parking_lot::Mutex;
 
 /// A `ncclUniqueId`.
@@ -17,8 +19,15 @@ static MADE: Mutex<Vec<(Description, Mapping)>> = Mutex::new(Vec::new());
 /// Ids that a process keeps: older ones were used long ago, or never will be.
 const KEPT: usize = 256;
 
-/// Makes an id and the memory behind it.
+/// Makes an id and what is behind it: memory or, in a job on several hosts, somebody who listens.
 pub fn make() -> Result<UniqueId> {
+    if settings::get().spans_hosts {
+        let root = Root::start().map_err(|error| {
+            eprintln!("simulated NCCL: no unique id: {error}");
+            Outcome::SYSTEM_ERROR
+        })?;
+        return Ok(UniqueId(root.encode()));
+    }
     let memory = Mapping::new(board::BYTES).map_err(|_| Outcome::SYSTEM_ERROR)?;
     let description = Description::of(memory.fd(), 0, 0, board::BYTES)?;
     let mut id = UniqueId([0; 128]);

@@ -1,7 +1,7 @@
 //! Splitting a communicator: the hosts of all ranks tell each other their colours, keys and an id each;
-//! those of a colour join by the id of their first.
+//! those of a colour join by the id of their first or, on several machines, by where they listen.
 
-use super::board::{Lane, NOTE};
+use super::board::NOTE;
 use super::communicator::Communicator;
 use super::id::{self, UniqueId};
 use super::outcome::{Outcome, Result};
@@ -36,32 +36,39 @@ impl Wish {
 
 /// Takes part in a split of `parent`, and seats `child` if this rank has a colour.
 pub fn split(parent: &Communicator, color: i32, key: i32, child: Option<&Communicator>) -> Result {
-    let seat = parent.seat()?;
-    let mine = Wish { color, key, id: id::make()? };
-    let cell = seat.board.cell(seat.rank);
-    let step = cell.step(Lane::Host);
-    cell.write_note(step, &mine.encode());
-    let met = seat.meet(Lane::Host, &[step, 0, 0, 0, 0, 0], || Ok(()));
-    if let Err(stop) = met {
-        let outcome = parent.stopped(stop);
-        if let Some(child) = child {
-            child.fail(outcome, "the split of its parent failed");
+    let place = parent.place()?;
+    // Those on several machines know where all listen, and need no id.
+    let id = if place.mesh().is_some() { UniqueId([0; 128]) } else { id::make()? };
+    let mine = Wish { color, key, id };
+    let met = place.tell_all(&mine.encode());
+    let (number, notes) = match met {
+        Ok(told) => told,
+        Err(stop) => {
+            let outcome = parent.stopped(stop);
+            if let Some(child) = child {
+                child.fail(outcome, "the split of its parent failed");
+            }
+            return Err(outcome);
         }
-        return Err(outcome);
-    }
-    let wishes: Vec<Wish> =
-        (0..seat.world).map(|rank| Wish::decode(&seat.board.cell(rank).note(step))).collect();
-    let mut members: Vec<(i32, usize)> = (0..seat.world)
+    };
+    let wishes: Vec<Wish> = notes.iter().map(Wish::decode).collect();
+    let mut members: Vec<(i32, usize)> = (0..place.world)
         .filter(|rank| wishes[*rank].color == color)
         .map(|rank| (wishes[rank].key, rank))
         .collect();
     members.sort_unstable();
     let leader = members[0].1;
-    if leader != seat.rank || color == NO_COLOR {
+    if leader != place.rank || color == NO_COLOR {
         id::forget(&mine.id);
     }
     let Some(child) = child else { return Ok(()) };
-    let place = members.iter().position(|(_, rank)| *rank == seat.rank);
-    let place = place.ok_or(Outcome::INTERNAL_ERROR)?;
-    child.join(&wishes[leader].id, place, members.len())
+    let own = members.iter().position(|(_, rank)| *rank == place.rank);
+    let own = own.ok_or(Outcome::INTERNAL_ERROR)?;
+    match place.mesh() {
+        Some(mesh) => {
+            let ranks: Vec<usize> = members.iter().map(|(_, rank)| *rank).collect();
+            child.join_part(mesh, (number, color), &ranks, own)
+        }
+        None => child.join(&wishes[leader].id, own, members.len()),
+    }
 }

@@ -26,11 +26,11 @@ fn collective(raw: &Raw, handle: Handle, stream: Handle) -> Outcome {
     let begin = || -> Result {
         let communicator = communicator::get(handle)?;
         communicator.check_ready()?;
-        let seat = communicator.seat()?;
+        let place = communicator.place()?;
         let bad = Outcome::INVALID_ARGUMENT;
         let data_type = DataType::from_number(raw.data_type).ok_or(bad)?;
         let reduction = Reduction::from_number(raw.reduction).ok_or(bad)?;
-        if !(0..seat.world as i32).contains(&raw.root) {
+        if !(0..place.world as i32).contains(&raw.root) {
             return Err(bad);
         }
         let call = Collective {
@@ -42,7 +42,7 @@ fn collective(raw: &Raw, handle: Handle, stream: Handle) -> Outcome {
             reduction,
             root: raw.root as usize,
         };
-        let (sent, received) = call.bytes(seat.rank, seat.world);
+        let (sent, received) = call.bytes(place.rank, place.world);
         let buffers = [(call.send, sent), (call.receive, received)];
         let stream = stream::get(stream)?;
         group::call(&communicator, &stream, Operation::Collective(call), &buffers)
@@ -65,7 +65,7 @@ fn transfer(
         communicator.check_ready()?;
         let bad = Outcome::INVALID_ARGUMENT;
         let data_type = DataType::from_number(data_type).ok_or(bad)?;
-        if !(0..communicator.seat()?.world as i32).contains(&peer) {
+        if !(0..communicator.place()?.world as i32).contains(&peer) {
             return Err(bad);
         }
         let transfer = Transfer { sends, peer: peer as usize, address, count, data_type };

@@ -212,7 +212,7 @@ pub extern "C" fn ncclGetLastError(handle: Handle) -> *const c_char {
 /// How many ranks there are.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommCount(handle: Handle, place: *mut i32) -> Outcome {
-    communicator::get(handle).and_then(|one| put(place, one.seat()?.world as i32)).into()
+    communicator::get(handle).and_then(|one| put(place, one.place()?.world as i32)).into()
 }
 
 /// The device.
@@ -224,5 +224,5 @@ pub extern "C" fn ncclCommCuDevice(handle: Handle, place: *mut i32) -> Outcome {
 /// This rank.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommUserRank(handle: Handle, place: *mut i32) -> Outcome {
-    communicator::get(handle).and_then(|one| put(place, one.seat()?.rank as i32)).into()
+    communicator::get(handle).and_then(|one| put(place, one.place()?.rank as i32)).into()
 }
