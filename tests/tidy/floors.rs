@@ -22,7 +22,7 @@ pub const FLOORS: &[Floor] = &[
     ("numeric", &[]),
     ("macros", &[]),
     ("job", &["error"]),
-    ("rendezvous", &["error"]),
+    ("rendezvous", &["error", "job"]),
     ("links", &["error", "job", "rendezvous"]),
     ("mpi", &["error", "job"]),
     ("loops", &["error"]),

@@ -17,7 +17,7 @@ enum By {
 
 /// All of them, each with its meaning for the reference. What begins with `TORCHRS_TEST_` or `TORCHRS_SIMULATED_TEST_` is
 /// the tests' own.
-const KNOWN: [(&str, By, &str); 29] = [
+const KNOWN: [(&str, By, &str); 30] = [
     (
         "TORCHRS_BENCH_MODEL",
         By::Developer,
@@ -63,6 +63,11 @@ const KNOWN: [(&str, By, &str); 29] = [
         "TORCHRS_JOB_TOKEN",
         By::User,
         "the secret of a job over several hosts, the same on all of them; at least 16 characters",
+    ),
+    (
+        "TORCHRS_JOB_TOKEN_FILE",
+        By::User,
+        "a file with that secret, readable by you alone, for where `TORCHRS_JOB_TOKEN` is not set",
     ),
     (
         "TORCHRS_KERNEL_CACHE",

@@ -6,6 +6,7 @@ pub mod channel;
 pub mod driver;
 pub mod ending;
 mod fitting;
+pub mod host_store;
 pub mod leader;
 pub mod member;
 pub mod protocol;

@@ -1,15 +1,51 @@
 //! The job's token: what proves that a launcher belongs to a job. It is never sent.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use blake2::{Blake2s256, Digest};
 use torchrs_error::{Error, Result};
 
+use crate::driver::Endpoint;
+
 /// The environment variable that holds a token.
 pub const TOKEN: &str = "TORCHRS_JOB_TOKEN";
+/// The one that names a file with it, which a cluster's shared folder may hold.
+const TOKEN_FILE: &str = "TORCHRS_JOB_TOKEN_FILE";
 /// Shorter ones could be guessed from a recorded handshake.
 const SHORTEST: usize = 16;
+
+/// The secret of a job that begins at `endpoint`, and where it came from: `file`, which the user has named, or one of
+/// the two variables. `None` where nothing leaves this host's loopback and none was given.
+///
+/// # Errors
+/// As [`JobToken::new`] and [`JobToken::from_file`]; [`Error::Config`] where there has to be one.
+pub fn given(file: Option<&Path>, endpoint: &Endpoint) -> Result<Option<(String, String)>> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let named = || set(TOKEN_FILE).map(PathBuf::from);
+    let found = match (file.map(Path::to_owned), set(TOKEN)) {
+        (Some(path), _) => Some(text_of(&path)?),
+        (None, Some(text)) => Some((TOKEN.to_owned(), text.to_string_lossy().into_owned())),
+        (None, None) => named().map(|path| text_of(&path)).transpose()?,
+    };
+    if let Some((source, text)) = &found {
+        JobToken::new(source, text)?;
+    } else if !endpoint.is_loopback() {
+        let what = "is not set: a job over several hosts needs a secret that all of them have. Set it to the same text \
+                    on each (`openssl rand -hex 16` makes one), or name a file that holds it, by --token-file or \
+                    TORCHRS_JOB_TOKEN_FILE";
+        return Err(Error::config(TOKEN, what));
+    }
+    Ok(found)
+}
+
+/// A file's token, with the file's name.
+fn text_of(path: &Path) -> Result<(String, String)> {
+    JobToken::from_file(path)?;
+    let text =
+        std::fs::read_to_string(path).map_err(|error| Error::file(path, error.to_string()))?;
+    Ok((path.display().to_string(), text))
+}
 
 /// A secret that all launchers of a job have.
 #[derive(Clone, PartialEq, Eq)]

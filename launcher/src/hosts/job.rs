@@ -3,8 +3,8 @@
 use std::time::SystemTime;
 
 use nix::sys::signal::Signal;
-use torchrs_job::store::{LINKS_ADDRESS, LINKS_KEY};
-use torchrs_rendezvous::driver::{Command, Event, Rendezvous};
+use torchrs_rendezvous::driver::{Command, Event};
+use torchrs_rendezvous::host_store::HostStore;
 use torchrs_rendezvous::protocol::{Round, Verdict};
 
 use super::HostsPlan;
@@ -26,13 +26,12 @@ pub fn run(
     keep: &dyn Fn(u32, &Outcome),
 ) -> Result<i32, Failure> {
     let what = || "cannot join the job's other hosts".to_owned();
-    let link = Link::new(Rendezvous::start(hosts.config(plan)?).doing(what)?);
+    let link = Link::new(HostStore::join(hosts.config(plan)?).doing(what)?);
     watch.add_hosts(&link).doing(what)?;
     let elastic = hosts.settings.hosts.0 < hosts.settings.hosts.1;
     let started_at = SystemTime::now();
     let mut job = Job {
         plan,
-        hosts,
         watch,
         link,
         say,
@@ -44,7 +43,7 @@ pub fn run(
         asked: None,
     };
     loop {
-        let Some(event) = job.link.next_kept().or_else(|| job.link.next()) else {
+        let Some(event) = job.link.next() else {
             job.wait();
             continue;
         };
@@ -56,7 +55,6 @@ pub fn run(
 
 struct Job<'a> {
     plan: &'a Plan,
-    hosts: &'a HostsPlan,
     watch: &'a Watch,
     link: Link,
     say: &'a dyn Fn(String),
@@ -80,7 +78,7 @@ impl Job<'_> {
                 Wake::FrontGone => std::process::exit(failure::SIGNAL + Signal::SIGKILL as i32),
                 Wake::Stop(signal) if self.asked.is_none() => {
                     self.asked = Some(signal);
-                    self.link.command(Command::Stop);
+                    self.link.host.command(Command::Stop);
                 }
                 Wake::Stop(signal) => std::process::exit(failure::SIGNAL + signal as i32),
             }
@@ -101,7 +99,7 @@ impl Job<'_> {
                 let code = self.asked.map_or(story.exit_code(), |s| failure::SIGNAL + s as i32);
                 let text = story.text();
                 (self.say)(text.clone());
-                self.link.command(Command::Finish(code, text));
+                self.link.host.command(Command::Finish(code, text));
             }
             Event::Over(code, _) => {
                 if let Some(leader) = self.leader.as_ref().filter(|_| code != 0 && !self.leads) {
@@ -128,32 +126,23 @@ impl Job<'_> {
         Ok(None)
     }
 
-    /// The store of a round, with what workers need to reach those of other hosts.
-    fn open_store(&self, round: &Round, group_rank: usize, leads: bool) -> Result<(), Failure> {
-        let key = self.hosts.links_key(round.number)?;
-        let address = round.hosts.get(group_rank).and_then(|host| host.addresses.first());
-        let address = address.map(|address| address.ip().to_string()).unwrap_or_default();
-        let of_host = [(LINKS_KEY, &key[..]), (LINKS_ADDRESS, address.as_bytes())];
-        let opened = self.link.open_store(round.number, leads, &of_host);
-        opened.doing(|| "cannot start the store".into())
-    }
-
     /// The exit code, when this host leaves the job.
     fn run_round(&mut self, round: &Round, group_rank: usize, leads: bool) -> Option<i32> {
         let led = round.hosts.iter().find(|host| host.id == round.leader);
         self.leader = led.map(|host| host.name.clone());
         let place = Place::in_round(round, group_rank, self.plan.nproc, self.plan.master_port);
-        let opened = self.open_store(round, group_rank, leads);
+        let opened = self.link.host.open(round, group_rank, leads);
+        let opened = opened.doing(|| "cannot start the store".into());
         let started = opened.and_then(|()| Group::start(self.plan, self.watch, &place, &self.link));
         let (verdict, report) = match started {
             Ok(group) => {
                 let outcome = group.run();
                 (self.keep)(place.attempt, &outcome);
-                HostReport::of(outcome, self.link.clock_offset())
+                HostReport::of(outcome, self.link.host.clock_offset())
             }
             Err(failure) => HostReport::of_failure(failure),
         };
-        self.link.command(Command::WorkersEnded(verdict, report.to_bytes()));
+        self.link.host.command(Command::WorkersEnded(verdict, report.to_bytes()));
         // Of a job of fixed size the leader says how it ends.
         match verdict {
             Verdict::Signal(number) if self.elastic => Some(failure::SIGNAL + number),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use torchrs_rendezvous::driver::{Config, Endpoint};
 use torchrs_rendezvous::settings::{ScaleUp, Settings};
-use torchrs_rendezvous::token::{JobToken, TOKEN};
+use torchrs_rendezvous::token::{self, JobToken};
 
 use crate::cli::Options;
 use crate::failure::{Doing, Failure};
@@ -83,7 +83,8 @@ impl HostsPlan {
             join_timeout: conf.join_timeout.unwrap_or(Settings::default().join_timeout),
             ..Settings::default()
         };
-        let token = token(options, &endpoint)?;
+        let token = token::given(options.token_file.as_deref(), &endpoint)
+            .map_err(|error| error.to_string())?;
         let local_addr = options.local_addr.as_deref().map(own_address).transpose()?;
         Ok(Some(HostsPlan {
             settings,
@@ -121,12 +122,6 @@ impl HostsPlan {
         };
         token.map_err(|error| Failure::new(error.to_string()))
     }
-
-    /// What workers of a round prove to those of other hosts that they belong to it.
-    pub fn links_key(&self, round: u64) -> Result<[u8; 32], Failure> {
-        let purpose = format!("torchrs links\n{round}\n{}", self.settings.job);
-        Ok(self.job_token()?.key(&purpose))
-    }
 }
 
 fn static_endpoint(options: &Options) -> Result<(Endpoint, Option<bool>), String> {
@@ -147,33 +142,6 @@ fn static_endpoint(options: &Options) -> Result<(Endpoint, Option<bool>), String
     };
     let port = if options.master_port == 0 { STATIC_PORT } else { options.master_port };
     Ok((Endpoint { host, port }, Some(rank == 0)))
-}
-
-/// The job's secret. Without one nothing may listen beyond loopback.
-fn token(options: &Options, endpoint: &Endpoint) -> Result<Option<(String, String)>, String> {
-    let found = match &options.token_file {
-        Some(path) => {
-            JobToken::from_file(path).map_err(|error| error.to_string())?;
-            let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
-            Some((path.display().to_string(), text))
-        }
-        None => {
-            std::env::var(TOKEN).ok().filter(|text| !text.is_empty()).map(|t| (TOKEN.to_owned(), t))
-        }
-    };
-    if let Some((source, text)) = &found {
-        JobToken::new(source, text).map_err(|error| error.to_string())?;
-        return Ok(found);
-    }
-    let resolved = (endpoint.host.as_str(), endpoint.port).to_socket_addrs();
-    let loopback = resolved.is_ok_and(|mut all| all.all(|address| address.ip().is_loopback()));
-    match loopback {
-        true => Ok(None),
-        false => Err(format!(
-            "a job over several hosts needs a secret that all of them have: set {TOKEN} to the same text on each \
-             (`openssl rand -hex 16` makes one), or give --token-file"
-        )),
-    }
 }
 
 fn own_address(text: &str) -> Result<IpAddr, String> {

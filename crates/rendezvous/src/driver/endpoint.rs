@@ -77,6 +77,11 @@ impl Endpoint {
         Ok(addresses)
     }
 
+    /// Whether all its addresses are of the loopback, as far as names are known.
+    pub fn is_loopback(&self) -> bool {
+        self.resolve().is_ok_and(|all| all.iter().all(|address| address.ip().is_loopback()))
+    }
+
     /// Listens there, if the address is this host's. `Ok(None)`: it is another host's, or somebody listens there.
     pub(super) fn listen(&self, is_host: Option<bool>) -> Result<Option<TcpListener>> {
         let mine = is_host == Some(true);
