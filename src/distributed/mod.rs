@@ -51,6 +51,7 @@ pub mod functional;
 mod group;
 mod hosts;
 mod init;
+mod mpi;
 mod nccl;
 mod objects;
 mod origin;

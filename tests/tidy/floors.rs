@@ -64,6 +64,7 @@ pub const FLOORS: &[Floor] = &[
             "error",
             "job",
             "links",
+            "mpi",
             "multiprocessing",
             "ops",
             "profiler",

@@ -57,6 +57,12 @@ const KNOWN: [(&str, By, &str); 30] = [
         "folders, separated by colons, of PyTorch's recorded results, for the test `golden`",
     ),
     ("TORCHRS_GOLDEN_REPORT", By::Developer, "the folder for the report of the test `golden`"),
+    (
+        "TORCHRS_HOSTS_ENGINE",
+        By::User,
+        "`tcp` or `mpi`: what moves tensors of the CPU between hosts; unless set, MPI where its launcher has started \
+         the workers",
+    ),
     ("TORCHRS_ISA", By::User, "highest level of vector instructions: `baseline`, `avx2`, `avx512`"),
     ("TORCHRS_JOB_ID", By::Parent, "random, the same for all processes of a job"),
     (

@@ -85,6 +85,34 @@ impl Launcher {
     }
 }
 
+/// An MPI that this process could use: its launcher has started the process, and its library is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offer {
+    /// The library's family, which is the launcher's.
+    pub family: Family,
+    /// The library's name and version in its own words.
+    pub version: String,
+    /// How many processes the launcher has started, where it says so.
+    pub processes: Option<usize>,
+    /// The variables by which the launcher is known: `PMI_RANK=1, PMI_SIZE=2`.
+    pub evidence: String,
+}
+
+impl Offer {
+    /// The MPI of the launcher that has started this process; `None` without one. Nothing is initialised.
+    ///
+    /// # Errors
+    /// A launcher whose library is not there.
+    pub fn of_this_process() -> Result<Option<Offer>> {
+        let lookup = |name: &str| std::env::var_os(name);
+        let Some(launcher) = Launcher::from_lookup(lookup) else { return Ok(None) };
+        let named = lookup(VARIABLE).filter(|name| !name.is_empty());
+        let Found { family, version, .. } = find(Some(&launcher), named.as_deref().map(Path::new))?;
+        let Launcher { size: processes, evidence, .. } = launcher;
+        Ok(Some(Offer { family, version, processes, evidence }))
+    }
+}
+
 /// A library that was found, and what it says of itself.
 pub(crate) struct Found {
     pub(crate) library: Library,

@@ -30,6 +30,6 @@ mod world;
 pub use communicator::Communicator;
 pub use element::{Element, Reduction};
 pub use failure::{Failure, Watch};
-pub use launcher::Family;
+pub use launcher::{Family, Offer};
 pub use request::{Memory, Polling, Request};
 pub use world::Mpi;
