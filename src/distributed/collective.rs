@@ -3,6 +3,7 @@
 //! compare is made from them.
 
 use std::fmt;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
@@ -10,6 +11,7 @@ use super::Dtype;
 use super::origin::Origin;
 use super::ranks::list_numbers;
 use crate::error::{Error, Result};
+use crate::storage::{SharedMemory, Storage};
 
 /// How elements of different ranks are combined (`torch.distributed.ReduceOp`).
 ///
@@ -202,6 +204,17 @@ impl RawBuffer {
     }
 }
 
+/// What keeps a collective's memory where it is. MPI may write to it even after the call that began this has failed,
+/// so it is handed out with the memory.
+#[derive(Debug, Clone)]
+#[allow(dead_code)] // They are kept, not read.
+pub(crate) enum Owner {
+    /// A tensor's.
+    Storage(Storage),
+    /// What the members of a host map.
+    Shared(Arc<SharedMemory>),
+}
+
 /// The part of a collective that all ranks have to agree on, and where each has called it.
 #[derive(Debug, Clone)]
 pub(crate) struct Signature {
@@ -300,6 +313,8 @@ pub(crate) struct Collective {
     pub send: Option<RawBuffer>,
     /// Where this rank's result goes. May be the same memory as `send`.
     pub recv: Option<RawBuffer>,
+    /// Of `recv`; `None` where only the caller knows how long that lives.
+    pub owner: Option<Owner>,
     /// The GPU that both are on; `None` for memory of the host.
     pub gpu: Option<usize>,
 }

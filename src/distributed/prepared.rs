@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use smallvec::SmallVec;
 
-use super::collective::{Collective, Kind, RawBuffer, ReduceOp, Signature};
+use super::collective::{Collective, Kind, Owner, RawBuffer, ReduceOp, Signature};
 use super::origin::Origin;
 use crate::autograd::{is_grad_enabled, no_grad};
 use crate::cuda::Stream;
@@ -128,7 +128,9 @@ impl Prepared {
         let recv = output.as_ref().map(Output::raw);
         let send = input.as_ref().map(raw).or(recv.filter(|_| kind == Kind::AllReduce));
         let at = Location::caller();
-        Prepared { collective: Collective { signature, send, recv, gpu }, input, output, at }
+        let owner = output.as_ref().map(|output| Owner::Storage(output.written.storage().clone()));
+        let collective = Collective { signature, send, recv, owner, gpu };
+        Prepared { collective, input, output, at }
     }
 
     pub(super) fn finish(&self) {

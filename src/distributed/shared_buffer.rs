@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::collective::{Collective, Kind, RawBuffer, ReduceOp, Signature};
+use super::collective::{Collective, Kind, Owner, RawBuffer, ReduceOp, Signature};
 use super::origin::Origin;
 use super::shm::Segment;
 use super::{Dtype, ProcessGroup, Work};
@@ -228,7 +228,8 @@ impl ProcessGroup {
         let of_host = Signature::of_host(Kind::AllReduce, &[slice.len]);
         let signature = Signature { op: Some(op), dtype: slice.dtype, ..of_host };
         let buffer = Some(slice.raw());
-        let collective = Collective { signature, send: buffer, recv: buffer, gpu: None };
+        let owner = Some(Owner::Shared(slice.buffer.segment.memory().clone()));
+        let collective = Collective { signature, send: buffer, recv: buffer, owner, gpu: None };
         self.start(collective.signature.kind.name(), collective, move || drop(slice))
     }
 }

@@ -6,9 +6,9 @@
 //! hosts need not do alike: chunks and slices are the same.
 
 use super::HostsBackend;
-use super::engine::Reduction;
+use super::engine::{Reduction, Region};
 use crate::distributed::Deadline;
-use crate::distributed::collective::{Collective, Pace, ReduceOp};
+use crate::distributed::collective::{Collective, Owner, Pace, ReduceOp};
 use crate::distributed::shm::{Gift, chunk_len, divide, reduce, slice_of};
 use crate::error::Result;
 
@@ -31,7 +31,7 @@ pub(super) fn run(
     let op = collective.signature.op.unwrap_or(ReduceOp::Sum);
     // A mean is a sum until its end.
     let summed = if op == ReduceOp::Avg { ReduceOp::Sum } else { op };
-    let in_place = Some(own).filter(|own| own.ptr == result.ptr);
+    let in_place = Some(own).filter(|own| own.ptr == result.ptr && collective.owner.is_some());
     let mut turn =
         group.local.enter_turn(&collective.signature, [in_place, None], deadline, pace)?;
     let alone = in_place.filter(|_| members == 1).map(|own| vec![own.ptr]);
@@ -44,6 +44,7 @@ pub(super) fn run(
         None => Some(group.board(&mut turn, 2 * members * slab)?),
     };
     let reduction = Reduction { op: summed, dtype };
+    let owner = board.clone().map(Owner::Shared).or_else(|| collective.owner.clone());
     for k in 0..gift.len.div_ceil(chunk) {
         let start = k * chunk;
         let count = chunk.min(gift.len - start);
@@ -81,8 +82,10 @@ pub(super) fn run(
             if me == 0 || !slice.is_empty() {
                 // SAFETY: the slice is this member's, as above.
                 let bytes = unsafe { std::slice::from_raw_parts_mut(to, slice.len() * size) };
-                group
-                    .on_rail(&turn, k, |engine, call| engine.all_reduce(call, bytes, reduction))?;
+                let owner = owner.as_ref().expect("buffers in place have one, and so has a board");
+                group.on_rail(&turn, k, |engine, call| {
+                    engine.all_reduce(call, Region { bytes, owner }, reduction)
+                })?;
             }
             if op == ReduceOp::Avg {
                 // SAFETY: as above.

@@ -3,9 +3,10 @@
 //! board has two halves in turn: while some still take from one, others fill the other.
 
 use super::HostsBackend;
+use super::engine::Region;
 use super::needs::{Board, Needs};
 use crate::distributed::Deadline;
-use crate::distributed::collective::{Collective, Pace};
+use crate::distributed::collective::{Collective, Owner, Pace};
 use crate::distributed::shm::{Gift, Turn, chunk_len, take};
 use crate::error::Result;
 
@@ -32,6 +33,7 @@ pub(super) fn run(
     let stride = |count: usize| (count * gift.size).next_multiple_of(GRAIN);
     let half = needs.board(stride(chunk.min(gift.len))).total;
     let memory = group.board(&mut turn, 2 * half)?;
+    let owner = Owner::Shared(memory.clone());
     for k in 0..gift.len.div_ceil(chunk).max(1) {
         let range = k * chunk..((k + 1) * chunk).min(gift.len);
         let board = needs.board(stride(range.len()));
@@ -57,7 +59,7 @@ pub(super) fn run(
             }
             // SAFETY: between two barriers the half is the leader's alone.
             let bytes = unsafe { std::slice::from_raw_parts_mut(at, board.total) };
-            between_hosts(group, &turn, k, &board, bytes)?;
+            between_hosts(group, &turn, k, &board, Region { bytes, owner: &owner })?;
         }
         turn.barrier()?;
         if gift.len == 0 {
@@ -82,11 +84,13 @@ fn between_hosts(
     turn: &Turn<'_>,
     exchange: usize,
     board: &Board<'_>,
-    bytes: &mut [u8],
+    Region { bytes, owner }: Region<'_>,
 ) -> Result<()> {
     let came: Vec<usize> = board.came.iter().map(|[_, len]| *len).collect();
     if board.goes.is_empty() {
-        return group.on_rail(turn, exchange, |engine, call| engine.all_gather(call, bytes, &came));
+        return group.on_rail(turn, exchange, |engine, call| {
+            engine.all_gather(call, Region { bytes, owner }, &came)
+        });
     }
     let own = group.layout.place;
     let without_own = |mut lengths: Vec<usize>| {
@@ -99,6 +103,6 @@ fn between_hosts(
     let (receive, rest) = bytes.split_at_mut(came.iter().sum());
     let send = &rest[board.came[own][1]..];
     group.on_rail(turn, exchange, |engine, call| {
-        engine.all_to_all(call, send, &goes, receive, &came)
+        engine.all_to_all(call, send, &goes, Region { bytes: receive, owner }, &came)
     })
 }

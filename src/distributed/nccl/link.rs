@@ -363,7 +363,11 @@ fn exchange(host: &ShmBackend, card: &mut [u8], deadline: &Deadline) -> Result<V
     };
     let signature = Signature::of_host(Kind::AllGather, &[CARD]);
     let (send, recv) = (raw(card), raw(&mut cards));
-    host.run(&Collective { signature, send, recv, gpu: None }, deadline, Pace::Foreground)?;
+    host.run(
+        &Collective { signature, send, recv, owner: None, gpu: None },
+        deadline,
+        Pace::Foreground,
+    )?;
     Ok(cards)
 }
 

@@ -11,7 +11,7 @@ pub(super) use tcp::connect;
 use torchrs_links::{Call, Failure};
 
 use crate::distributed::Dtype;
-use crate::distributed::collective::ReduceOp;
+use crate::distributed::collective::{Owner, ReduceOp};
 use crate::distributed::shm::reduce;
 
 /// One member's end of a rail. All places of the rail make the same calls in the same order; a [`Call`] carries the
@@ -28,7 +28,7 @@ pub(super) trait Engine: Send {
     fn all_reduce(
         &mut self,
         call: &Call<'_>,
-        data: &mut [u8],
+        data: Region<'_>,
         reduction: Reduction,
     ) -> Result<(), Failure>;
 
@@ -36,17 +36,17 @@ pub(super) trait Engine: Send {
     fn all_gather(
         &mut self,
         call: &Call<'_>,
-        data: &mut [u8],
+        data: Region<'_>,
         lengths: &[usize],
     ) -> Result<(), Failure>;
 
-    /// Gives part i of `send` to place i, and takes part i of `receive` from it.
+    /// Gives part i of `send` to place i, and takes part i of `receive` from it. Both are memory of one owner.
     fn all_to_all(
         &mut self,
         call: &Call<'_>,
         send: &[u8],
         send_lengths: &[usize],
-        receive: &mut [u8],
+        receive: Region<'_>,
         receive_lengths: &[usize],
     ) -> Result<(), Failure>;
 
@@ -56,6 +56,12 @@ pub(super) trait Engine: Send {
     /// Between calls: whether a place has ended without a word, or says that a call of its own has failed. Waits for
     /// nothing. A place that has left is no failure.
     fn check(&mut self) -> Result<(), Failure>;
+}
+
+/// Bytes of a call, and what keeps them where they are: an engine may go on using them after the call has failed.
+pub(super) struct Region<'a> {
+    pub bytes: &'a mut [u8],
+    pub owner: &'a Owner,
 }
 
 /// How elements are combined, and what they are.

@@ -2,7 +2,7 @@
 
 use torchrs_links::{Addresses, Call, Failure, Links, Listener, Options, Watch};
 
-use super::{Engine, Reduction};
+use super::{Engine, Reduction, Region};
 use crate::distributed::Deadline;
 
 /// Joins the places of a rail, of which this process is number `place`; see [`Links::connect`].
@@ -27,19 +27,19 @@ impl Engine for Links {
     fn all_reduce(
         &mut self,
         call: &Call<'_>,
-        data: &mut [u8],
+        data: Region<'_>,
         reduction: Reduction,
     ) -> Result<(), Failure> {
-        self.all_reduce(call, data, &|into, from| reduction.combine(into, from))
+        self.all_reduce(call, data.bytes, &|into, from| reduction.combine(into, from))
     }
 
     fn all_gather(
         &mut self,
         call: &Call<'_>,
-        data: &mut [u8],
+        data: Region<'_>,
         lengths: &[usize],
     ) -> Result<(), Failure> {
-        self.all_gather(call, data, lengths)
+        self.all_gather(call, data.bytes, lengths)
     }
 
     fn all_to_all(
@@ -47,10 +47,10 @@ impl Engine for Links {
         call: &Call<'_>,
         send: &[u8],
         send_lengths: &[usize],
-        receive: &mut [u8],
+        receive: Region<'_>,
         receive_lengths: &[usize],
     ) -> Result<(), Failure> {
-        self.all_to_all(call, send, send_lengths, receive, receive_lengths)
+        self.all_to_all(call, send, send_lengths, receive.bytes, receive_lengths)
     }
 
     fn give_up(&mut self, why: &str) {
