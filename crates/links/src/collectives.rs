@@ -8,7 +8,8 @@
 //! - *Ring*: a large buffer is cut into n chunks at multiples of 64 bytes. Chunk c begins at place c and goes round:
 //!   places c+1, c+2, ..., c-1 fold what comes into their own. Where all want the result it goes round once more. One
 //!   message to the right and one from the left carry all of it: what has come goes on at once, so that combining,
-//!   sending and receiving overlap.
+//!   sending and receiving overlap. The buffer of an all-reduce goes round in pieces of n chunks of [`CHUNK`] bytes,
+//!   and what is left in n chunks of its own: bytes are sent on, and overwritten, while they are in a cache.
 //! - *Chain*: a large reduce to place r is folded from place r+1 on over r+2, ... to r. A large broadcast goes from r
 //!   over r+1, ... to r-1.
 //!
@@ -19,7 +20,7 @@ use std::ops::Range;
 
 use crate::exchange::Planner;
 use crate::failure::Failure;
-use crate::lane::GRAIN;
+use crate::lane::{Fold, GRAIN};
 use crate::layout::{Buffer, Layout};
 use crate::links::{Call, Combine, Links};
 
@@ -27,6 +28,9 @@ use crate::links::{Call, Combine, Links};
 const DATA: Buffer = Buffer::Memory(0);
 /// From how many bytes on a broadcast goes along a chain, in which each place sends it once.
 const CHAIN: usize = 1 << 20;
+/// The chunks of a large all-reduce. What of two places lies between arrival and departure fits into a core's
+/// second-level cache; a sender is ahead of the receiver by at most so much, which covers the latency of a network.
+const CHUNK: usize = 512 << 10;
 
 impl Links {
     /// Combines the buffers of all places: each then has the result.
@@ -44,15 +48,25 @@ impl Links {
             let wanted = vec![0..data.len(); n];
             return self.reduce_direct(call, data, &wanted, None, combine);
         }
-        // Step t sends chunk place - t and receives the one before, which is what step t + 1 sends.
-        self.ring(
-            call,
-            data,
-            &chunks(data.len(), n),
-            self.place,
-            2 * n.saturating_sub(1),
-            Some(combine),
-        )
+        if n == 1 {
+            return Ok(());
+        }
+        let whole = data.len() / (n * CHUNK);
+        let round =
+            |k: usize| (0..n).map(|c| (k * n + c) * CHUNK..(k * n + c + 1) * CHUNK).collect();
+        let rounds: Vec<Vec<Range<usize>>> = (0..whole).map(round).collect();
+        let start = whole * n * CHUNK;
+        let of_rest = chunks(data.len() - start, n).into_iter();
+        let rest = vec![of_rest.map(|range| start + range.start..start + range.end).collect()];
+        let mut planner = Planner::new(self, call, 0);
+        let is_some =
+            |rounds: &&Vec<Vec<Range<usize>>>| rounds.iter().flatten().any(|c| !c.is_empty());
+        for rounds in [rounds, rest].iter().filter(is_some) {
+            // Step t sends chunk place - t and receives the one before, which is what step t + 1 sends.
+            planner.ring(rounds, self.place, 2 * (n - 1), true);
+        }
+        let plan = planner.plan;
+        self.run(call, plan, &[], &mut [data], Some(combine))
     }
 
     /// Combines the buffers of all places, which have a part for each: on return part `place` has the result, and the
@@ -69,7 +83,7 @@ impl Links {
         if n > 1 && data.len() * (n - 1) <= self.direct * n {
             return self.reduce_direct(call, data, &parts, None, combine);
         }
-        self.ring(call, data, &parts, (self.place + n - 1) % n, n - 1, Some(combine))
+        self.ring(call, data, parts, (self.place + n - 1) % n, Some(combine))
     }
 
     /// Gives the own part of `data` to all: on return each has all parts.
@@ -83,12 +97,12 @@ impl Links {
         let parts = self.parts(data.len(), lengths);
         // What is long differs between places where lengths do; all have to decide alike.
         if data.len() > self.direct {
-            return self.ring(call, data, &parts, own, n - 1, None);
+            return self.ring(call, data, parts, own, None);
         }
         let mut planner = Planner::new(self, call, 0);
         for other in (1..n).map(|i| (own + i) % n) {
             planner.send(other, Layout::new([(DATA, parts[own].clone())]), None);
-            planner.receive(other, Layout::new([(DATA, parts[other].clone())]), 0);
+            planner.receive(other, Layout::new([(DATA, parts[other].clone())]), Fold::NONE);
         }
         let plan = planner.plan;
         self.run(call, plan, &[], &mut [data], None)
@@ -117,7 +131,7 @@ impl Links {
             ((own != 0).then(|| own - lowest), children.collect())
         };
         if let Some(parent) = parent {
-            planner.receive((parent + root) % n, all.clone(), 0);
+            planner.receive((parent + root) % n, all.clone(), Fold::NONE);
         }
         for child in children {
             planner.send((child + root) % n, all.clone(), parent.map(|_| (0, 0)));
@@ -144,7 +158,7 @@ impl Links {
         let mut planner = Planner::new(self, call, 0);
         let is_first = self.place == (root + 1) % n;
         if !is_first {
-            planner.receive((self.place + n - 1) % n, all.clone(), data.len());
+            planner.receive((self.place + n - 1) % n, all.clone(), Fold::ALL);
         }
         if self.place != root {
             planner.send((self.place + 1) % n, all, (!is_first).then_some((0, 0)));
@@ -170,7 +184,7 @@ impl Links {
         if self.place == root {
             all[parts[root].clone()].copy_from_slice(own);
             for other in (0..self.places()).filter(|&other| other != root) {
-                planner.receive(other, Layout::new([(DATA, parts[other].clone())]), 0);
+                planner.receive(other, Layout::new([(DATA, parts[other].clone())]), Fold::NONE);
             }
         } else {
             planner.send(root, Layout::new([(Buffer::Input(0), 0..own.len())]), None);
@@ -198,7 +212,7 @@ impl Links {
                 planner.send(other, Layout::new([(Buffer::Input(0), parts[other].clone())]), None);
             }
         } else {
-            planner.receive(root, Layout::new([(DATA, 0..own.len())]), 0);
+            planner.receive(root, Layout::new([(DATA, 0..own.len())]), Fold::NONE);
         }
         let plan = planner.plan;
         self.run(call, plan, &[all], &mut [own], None)
@@ -222,7 +236,7 @@ impl Links {
         for i in 1..n {
             let (right, left) = ((own + i) % n, (own + n - i) % n);
             planner.send(right, Layout::new([(Buffer::Input(0), from[right].clone())]), None);
-            planner.receive(left, Layout::new([(DATA, to[left].clone())]), 0);
+            planner.receive(left, Layout::new([(DATA, to[left].clone())]), Fold::NONE);
         }
         let plan = planner.plan;
         self.run(call, plan, &[send], &mut [receive], None)
@@ -235,7 +249,7 @@ impl Links {
         while reach < n {
             let mut planner = Planner::new(self, call, step);
             planner.send((own + reach) % n, Layout::default(), None);
-            planner.receive((own + n - reach) % n, Layout::default(), 0);
+            planner.receive((own + n - reach) % n, Layout::default(), Fold::NONE);
             let plan = planner.plan;
             self.run(call, plan, &[], &mut [], None)?;
             (reach, step) = (2 * reach, step + 1);
@@ -258,27 +272,21 @@ impl Links {
         self.exchange(call, &[], &mut [crate::Receive { from, bytes }])
     }
 
-    /// `steps` times: sends a chunk to the right, beginning with `first`, and receives the one before it from the
-    /// left, which is then the next to be sent. With a function the first n - 1 that come are folded.
+    /// One round of a ring; see [`Planner::ring`].
     fn ring(
         &mut self,
         call: &Call<'_>,
         data: &mut [u8],
-        chunks: &[Range<usize>],
+        chunks: Vec<Range<usize>>,
         first: usize,
-        steps: usize,
         combine: Option<&Combine<'_>>,
     ) -> Result<(), Failure> {
         let n = self.places();
         if n == 1 {
             return Ok(());
         }
-        let chunk = |t: usize| chunks[(first + 2 * n - t) % n].clone();
-        let layout = |steps: Range<usize>| Layout::new(steps.map(|t| (DATA, chunk(t))));
-        let folded = if combine.is_some() { layout(1..n).total() } else { 0 };
         let mut planner = Planner::new(self, call, 0);
-        planner.receive((self.place + n - 1) % n, layout(1..steps + 1), folded);
-        planner.send((self.place + 1) % n, layout(0..steps), Some((0, chunk(0).len())));
+        planner.ring(&[chunks], first, n - 1, combine.is_some());
         let plan = planner.plan;
         self.run(call, plan, &[], &mut [data], combine)
     }
@@ -304,7 +312,7 @@ impl Links {
             }
             if takes(own) {
                 let slot = other * room..other * room + mine.len();
-                planner.receive(other, Layout::new([(Buffer::Memory(0), slot)]), 0);
+                planner.receive(other, Layout::new([(Buffer::Memory(0), slot)]), Fold::NONE);
             }
         }
         let plan = planner.plan;
@@ -344,6 +352,29 @@ impl Links {
         let ranges: Vec<_> = ranges.collect();
         assert_eq!(end, total, "lengths {lengths:?} of a buffer of {total} bytes");
         ranges
+    }
+}
+
+impl Planner<'_> {
+    /// In each round, `steps` times: sends a chunk to the right, beginning with `first`, and receives the one before it
+    /// from the left, which is then the next to be sent. Where `is_folded`, the first n - 1 that come are folded. All
+    /// rounds are one message: where there are several, all chunks have the same length.
+    fn ring(&mut self, rounds: &[Vec<Range<usize>>], first: usize, steps: usize, is_folded: bool) {
+        let (n, own) = (self.places(), self.place());
+        let of_round = |chunks: &[Range<usize>], steps: Range<usize>| {
+            let chunk = |t: usize| (DATA, chunks[(first + 2 * n - t) % n].clone());
+            Layout::new(steps.map(chunk))
+        };
+        let layout = |steps: Range<usize>| {
+            Layout::new(rounds.iter().flat_map(|chunks| of_round(chunks, steps.clone()).segments()))
+        };
+        let fold = Fold {
+            period: of_round(&rounds[0], 1..steps + 1).total().max(1),
+            folded: if is_folded { of_round(&rounds[0], 1..n).total() } else { 0 },
+        };
+        let incoming = self.receive((own + n - 1) % n, layout(1..steps + 1), fold);
+        let lead = rounds[0][first].len();
+        self.send((own + 1) % n, layout(0..steps), Some((incoming, lead)));
     }
 }
 

@@ -11,7 +11,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::failure::Failure;
 use crate::header::{Farewell, HEADER, Header, MAX_FINGERPRINT, Word};
-use crate::lane::{Incoming, Lane, Memory, Outgoing, Trouble};
+use crate::lane::{Fold, Incoming, Lane, Memory, Outgoing, Trouble};
 use crate::layout::{Buffer, Deal, Layout};
 use crate::links::{Call, Combine, ENDED, LOOK, Links, PIECE};
 
@@ -86,11 +86,21 @@ impl<'a> Planner<'a> {
         self.plan.outgoing.push(Outgoing { to, layout, deal, header, follows });
     }
 
-    /// A message from `from`, of which the first `folded` bytes are combined with what is there.
-    pub fn receive(&mut self, from: usize, layout: Layout, folded: usize) {
+    /// A message from `from`, of which `fold` says which bytes are combined with what is there: its number among
+    /// those that come.
+    pub fn receive(&mut self, from: usize, layout: Layout, fold: Fold) -> usize {
         let (deal, header) = self.parts(&layout);
         let placed = vec![0; deal.streams()];
-        self.plan.incoming.push(Incoming { from, layout, deal, header, folded, placed });
+        self.plan.incoming.push(Incoming { from, layout, deal, header, fold, placed });
+        self.plan.incoming.len() - 1
+    }
+
+    pub fn places(&self) -> usize {
+        self.links.places()
+    }
+
+    pub fn place(&self) -> usize {
+        self.links.place
     }
 }
 
@@ -115,7 +125,7 @@ impl Links {
         }
         for (i, Receive { from, bytes }) in receives.iter().enumerate() {
             self.check_place(*from, "from");
-            planner.receive(*from, Layout::new([(Buffer::Memory(i), 0..bytes.len())]), 0);
+            planner.receive(*from, Layout::new([(Buffer::Memory(i), 0..bytes.len())]), Fold::NONE);
         }
         let plan = planner.plan;
         let inputs: Vec<&[u8]> = sends.iter().map(|send| send.bytes).collect();

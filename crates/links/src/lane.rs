@@ -24,14 +24,36 @@ pub(crate) struct Outgoing {
     pub follows: Option<(usize, usize)>,
 }
 
+/// Which bytes of a message are combined with what is in their place; the others replace it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fold {
+    /// The message is of periods of so many bytes, the last of which may be cut short.
+    pub period: usize,
+    /// How many bytes at the beginning of each are combined.
+    pub folded: usize,
+}
+
+impl Fold {
+    pub const ALL: Fold = Fold { period: usize::MAX, folded: usize::MAX };
+    pub const NONE: Fold = Fold { period: usize::MAX, folded: 0 };
+
+    /// Whether the byte at `position` is combined, and for how many bytes that goes on.
+    fn at(&self, position: usize) -> (bool, usize) {
+        let within = position % self.period;
+        match within < self.folded {
+            true => (true, self.folded - within),
+            false => (false, self.period - within),
+        }
+    }
+}
+
 /// A message to be received.
 pub(crate) struct Incoming {
     pub from: usize,
     pub layout: Layout,
     pub deal: Deal,
     pub header: [u8; HEADER],
-    /// Bytes before this are combined with what is in their place; those after it replace it.
-    pub folded: usize,
+    pub fold: Fold,
     /// How much of each stream's share is in its place.
     pub placed: Vec<usize>,
 }
@@ -256,9 +278,10 @@ impl Lane {
             let (Buffer::Memory(buffer), range) = message.layout.at(position) else {
                 unreachable!("an input is not written")
             };
-            let run = run.min(part.share - part.moved).min(range.len());
-            let placed = if position < message.folded {
-                let run = run.min(message.folded - position).min(memory.piece.len());
+            let (is_folded, of_kind) = message.fold.at(position);
+            let run = run.min(part.share - part.moved).min(range.len()).min(of_kind);
+            let placed = if is_folded {
+                let run = run.min(memory.piece.len());
                 let place = &mut memory.buffers[buffer][range.start..range.start + run];
                 part.fold(wire, place, memory.piece, combine)?
             } else {

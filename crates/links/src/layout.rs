@@ -15,31 +15,38 @@ pub(crate) enum Buffer {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Layout {
     segments: Vec<(Buffer, Range<usize>)>,
-    total: usize,
+    /// Where in the message each segment ends.
+    ends: Vec<usize>,
 }
 
 impl Layout {
     pub fn new(segments: impl IntoIterator<Item = (Buffer, Range<usize>)>) -> Self {
         let segments: Vec<_> =
             segments.into_iter().filter(|(_, range)| !range.is_empty()).collect();
-        let total = segments.iter().map(|(_, range)| range.len()).sum();
-        Layout { segments, total }
+        let mut end = 0;
+        let ends = segments.iter().map(|(_, range)| {
+            end += range.len();
+            end
+        });
+        Layout { ends: ends.collect(), segments }
     }
 
     pub fn total(&self) -> usize {
-        self.total
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    pub fn segments(self) -> Vec<(Buffer, Range<usize>)> {
+        self.segments
     }
 
     /// Where the byte at `position` of the message is, with those of the same segment that follow it.
+    ///
+    /// # Panics
+    /// When the message is no longer than that.
     pub fn at(&self, position: usize) -> (Buffer, Range<usize>) {
-        let mut before = 0;
-        for (buffer, range) in &self.segments {
-            if position < before + range.len() {
-                return (*buffer, range.start + (position - before)..range.end);
-            }
-            before += range.len();
-        }
-        unreachable!("position {position} of a message of {}", self.total)
+        let at = self.ends.partition_point(|&end| end <= position);
+        let (buffer, range) = &self.segments[at];
+        (*buffer, range.end - (self.ends[at] - position)..range.end)
     }
 }
 

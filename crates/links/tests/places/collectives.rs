@@ -54,7 +54,17 @@ fn ends(lengths: &[usize]) -> Vec<std::ops::Range<usize>> {
 fn ring(n: usize, len: usize, chunks: &[std::ops::Range<usize>]) -> Vec<u8> {
     let all: Vec<_> = (0..n).map(|place| given(place, len)).collect();
     let chunk = |c: usize| passed_on((0..n).map(|i| all[(c + i) % n][chunks[c].clone()].to_vec()));
-    (0..n).flat_map(chunk).collect()
+    (0..chunks.len()).flat_map(chunk).collect()
+}
+
+/// Chunks of 512 KiB as long as there are n of them, and n of what is left. The next n begin at the first place again.
+fn rounds(n: usize, len: usize) -> Vec<std::ops::Range<usize>> {
+    const CHUNK: usize = 512 << 10;
+    let whole = len / (n * CHUNK) * n;
+    let start = whole * CHUNK;
+    let each = (len - start).div_ceil(n).next_multiple_of(64);
+    let of_rest = |i: usize| (start + i * each).min(len)..(start + (i + 1) * each).min(len);
+    (0..whole).map(|i| i * CHUNK..(i + 1) * CHUNK).chain((0..n).map(of_rest)).collect()
 }
 
 fn options(direct: usize, streams: usize, encryption: Encryption) -> Options {
@@ -79,10 +89,8 @@ fn check_all(links: &mut Links, len: usize, is_direct: bool) {
 
     let mut data = given(own, len);
     links.all_reduce(&next(), &mut data, &mix).unwrap();
-    let each = len.div_ceil(n).next_multiple_of(64);
-    let chunks: Vec<_> = (0..n).map(|i| (i * each).min(len)..((i + 1) * each).min(len)).collect();
     let direct = || folded((0..n).map(|place| given(place, len)));
-    let expected = if is_direct { direct() } else { ring(n, len, &chunks) };
+    let expected = if is_direct { direct() } else { ring(n, len, &rounds(n, len)) };
     assert!(data == expected, "all_reduce of {what}");
 
     let lengths = lengths(n, len);
@@ -176,6 +184,18 @@ fn large_ones_over_several_streams() {
                 check_all(&mut links, 2_000_003, direct != 0);
             });
         }
+    }
+}
+
+#[test]
+fn an_all_reduce_of_several_rounds() {
+    // Without a rest; with one that is shorter than a chunk; with one of some chunks.
+    for (n, streams, len) in [(2, 1, 4 << 20), (3, 2, (3 << 20) + 5), (4, 1, 5_700_003)] {
+        group(n, &options(0, streams, Encryption::Off), |mut links| {
+            let mut data = given(links.place(), len);
+            links.all_reduce(&call(1), &mut data, &mix).unwrap();
+            assert!(data == ring(n, len, &rounds(n, len)), "{len} bytes of {n} places");
+        });
     }
 }
 
