@@ -1,7 +1,7 @@
 //! The MPI of this process, where MPI's launcher has started it (`mpirun`, `srun --mpi=pmi2`): whether it is used, and
 //! how a job's first bytes come from one process to all, before there is a store.
 
-use torchrs_mpi::{Mpi, Offer};
+use torchrs_mpi::{Failure, Mpi, Offer};
 
 use super::Deadline;
 use crate::error::{Error, Result};
@@ -74,7 +74,8 @@ pub(super) fn broadcast_from_first(
     }
     let mpi = Mpi::load(*deadline)?;
     // Of the program's own use of MPI_COMM_WORLD this knows nothing, so it has a communicator of its own.
-    let world = mpi.world()?.duplicate(*deadline, &mut || None)?;
+    let world = mpi.world().and_then(|world| world.duplicate(*deadline, &mut || None));
+    let world = world.map_err(Failure::into_error)?;
     let made = (world.rank() == 0).then(make);
     // How long it is, and whether it is what was asked for or why not.
     let (mut head, bytes) = match &made {
@@ -85,9 +86,11 @@ pub(super) fn broadcast_from_first(
             (vec![text.len() as i64, 1], text)
         }
     };
-    head = world.broadcast(head, 0)?.wait(*deadline, &mut || None)?;
+    let head_came = world.broadcast(head, 0).and_then(|sent| sent.wait(*deadline, &mut || None));
+    head = head_came.map_err(Failure::into_error)?;
     let bytes = if world.rank() == 0 { bytes } else { vec![0; head[0] as usize] };
-    let bytes = world.broadcast(bytes, 0)?.wait(*deadline, &mut || None)?;
+    let came = world.broadcast(bytes, 0).and_then(|sent| sent.wait(*deadline, &mut || None));
+    let bytes = came.map_err(Failure::into_error)?;
     match made {
         Some(Err(error)) => Err(error),
         _ if head[1] != 0 => Err(Error::Aborted(String::from_utf8_lossy(&bytes).into_owned())),

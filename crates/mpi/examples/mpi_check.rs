@@ -11,8 +11,10 @@ use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 use half::{bf16, f16};
-use torchrs_error::Result;
+
 use torchrs_mpi::{Communicator, Element, Failure, Memory, Mpi, Polling, Reduction, Request};
+
+type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
 const LIMIT: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(400);

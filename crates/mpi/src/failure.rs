@@ -49,11 +49,11 @@ impl Failure {
     pub(crate) fn timed_out(deadline: &Deadline, what: &str) -> Self {
         Failure::TimedOut { seconds: deadline.limit().as_secs_f64(), what: what.to_owned() }
     }
-}
 
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
-        match failure {
+    /// What it is to a caller of torchrs. There is no `From`: with one, the compiler could no longer tell which error
+    /// `?` gives in a user's closure.
+    pub fn into_error(self) -> Error {
+        match self {
             Failure::TimedOut { seconds, what } => Error::Timeout { seconds, message: what },
             Failure::Stopped { why, .. } => Error::Aborted(why),
             Failure::Argument(error) => error,
@@ -112,7 +112,7 @@ mod tests {
         let mut watch = || Some("rank 1 died".to_owned());
         let error = within("split", deadline, &mut watch, move || receiver.recv()).unwrap_err();
         assert_eq!(error.to_string(), "stopped in split: rank 1 died");
-        assert!(matches!(Error::from(error), Error::Aborted(why) if why == "rank 1 died"));
+        assert!(matches!(error.into_error(), Error::Aborted(why) if why == "rank 1 died"));
         drop(sender);
 
         assert_eq!(within("add", deadline, &mut || None, || 1 + 1).unwrap(), 2);

@@ -101,7 +101,7 @@ impl Mpi {
         };
         let limit = deadline.limit();
         let start = move || Self::initialise(found, launcher, limit);
-        let mpi = within(&what, deadline, &mut || None, start)??;
+        let mpi = within(&what, deadline, &mut || None, start).map_err(Failure::into_error)??;
         let mpi: &'static Mpi = Box::leak(Box::new(mpi));
         if mpi.ours.is_some() {
             at_exit(mpi);
