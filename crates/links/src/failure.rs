@@ -54,6 +54,9 @@ pub enum Failure {
     /// Two places have different options.
     #[error("{0}")]
     Options(String),
+    /// What carries the data in the place of these connections has failed, in its own words.
+    #[error("{0}")]
+    Carrier(String),
 }
 
 /// What came of one attempt to connect.

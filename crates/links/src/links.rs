@@ -265,6 +265,17 @@ impl Links {
         Ok(())
     }
 
+    /// A place that has left in peace, if one has said so and nothing else is to be received from it. Waits for
+    /// nothing.
+    pub fn left(&mut self) -> Option<usize> {
+        let mut words = [0; HEADER];
+        (0..self.places()).find(|&place| {
+            let first = self.peers[place].first_mut();
+            let came = first.is_some_and(|first| matches!(first.peek(&mut words), Ok(HEADER)));
+            came && matches!(Word::decode(&words), Some(Word::Farewell(Farewell::Left)))
+        })
+    }
+
     /// Sends last words to all places that can tell them from data, and then no more.
     pub(crate) fn part(&mut self, farewell: &Farewell, hides: impl Fn(usize) -> bool) {
         let words = Word::Farewell(farewell.clone()).encode();

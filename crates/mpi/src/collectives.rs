@@ -13,6 +13,7 @@ use crate::abi::Handle;
 use crate::communicator::Communicator;
 use crate::element::{Combination, Element, Reduction, combination};
 use crate::failure::Failure;
+use crate::point_to_point::Way;
 use crate::request::{Held, Memory, Piece, Request, place};
 
 /// What is being started: a request of which nothing has been handed out yet.
@@ -311,7 +312,7 @@ impl Communicator {
         let (mut start, at, starts) = self.rooted("gather", memory, counts, root)?;
         let (is_root, own) = (root == self.rank(), counts[self.rank()] as c_int);
         if starts[counts.len()] > self.longest {
-            return self.rooted_by_messages(start, at, counts, root, !is_root);
+            return self.rooted_by_messages(start, at, counts, root, Way::of(!is_root));
         }
         let (f, h, root) = (&self.mpi().functions, self.mpi().handles, root as c_int);
         let from = if is_root { h.in_place } else { at };
@@ -344,7 +345,7 @@ impl Communicator {
         let (mut start, at, starts) = self.rooted("scatter", memory, counts, root)?;
         let (is_root, own) = (root == self.rank(), counts[self.rank()] as c_int);
         if starts[counts.len()] > self.longest {
-            return self.rooted_by_messages(start, at, counts, root, is_root);
+            return self.rooted_by_messages(start, at, counts, root, Way::of(is_root));
         }
         let (f, h, root) = (&self.mpi().functions, self.mpi().handles, root as c_int);
         let into = if is_root { h.in_place } else { at };
@@ -387,7 +388,7 @@ impl Communicator {
         at: *mut u8,
         counts: &[usize],
         root: usize,
-        sends: bool,
+        way: Way,
     ) -> Result<Request<M>, Failure> {
         let (tag, mut first) = (self.next_tag(), 0);
         for (rank, &count) in counts.iter().enumerate() {
@@ -396,7 +397,7 @@ impl Communicator {
             if takes_part {
                 // SAFETY: the root has all parts, another rank its own.
                 let data = unsafe { at.add(part) };
-                start = self.message(start, (data, count), (peer, tag), sends)?;
+                start = self.message(start, (data, count), (peer, tag), way)?;
             }
             first += count;
         }
@@ -450,8 +451,8 @@ impl Communicator {
             let source = (own + self.size() - step) % self.size();
             // SAFETY: parts inside the two memories.
             let (data, place) = unsafe { (from.add(out[to]), into.add(back[source])) };
-            start = self.message(start, (place, receives[source]), (source, tag), false)?;
-            start = self.message(start, (data, sends[to]), (to, tag), true)?;
+            start = self.message(start, (place, receives[source]), (source, tag), Way::Receive)?;
+            start = self.message(start, (data, sends[to]), (to, tag), Way::Send)?;
         }
         Ok(start.request())
     }

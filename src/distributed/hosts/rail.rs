@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use torchrs_links::{Addresses, Call, Failure};
 
 use super::HostsBackend;
-use super::engine::{self, Engine};
+use super::engine::{Engine, mpi, tcp};
 use crate::distributed::Deadline;
 use crate::distributed::collective::Signature;
 use crate::distributed::shm::{AbortRecord, Cause, Turn};
@@ -35,9 +35,10 @@ impl HostsBackend {
         if member >= self.layout.rails() {
             return Ok(());
         }
-        let counterpart =
-            |host: &Vec<usize>| self.world.members[self.ranks[host[member]]].addresses.clone();
-        let members: Vec<Addresses> = self.layout.hosts.iter().map(counterpart).collect();
+        let counterpart = |host: &Vec<usize>| self.ranks[host[member]];
+        let ranks: Vec<usize> = self.layout.hosts.iter().map(counterpart).collect();
+        let address = |&rank: &usize| self.world.members[rank].addresses.clone();
+        let members: Vec<Addresses> = ranks.iter().map(address).collect();
         let name = format!("{}/{member}", short(&self.prefix));
         let asked = Mutex::new(Instant::now());
         let watch = || {
@@ -51,7 +52,12 @@ impl HostsBackend {
         };
         let listener = &self.world.listener;
         let place = self.layout.place;
-        let joined = engine::connect(listener, &name, &members, place, deadline, &watch);
+        let joined = match &self.world.mpi {
+            None => tcp::connect(listener, &name, &members, place, deadline, &watch),
+            Some(mpi) => {
+                mpi::connect(mpi, &ranks, listener, &name, &members, place, deadline, &watch)
+            }
+        };
         let doing =
             || format!("rank {} connects with the other hosts of a process group", self.me());
         let engine = joined.map_err(|failure| self.explain(failure, deadline, doing, None))?;

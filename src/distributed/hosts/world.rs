@@ -11,6 +11,8 @@ use super::HostsBackend;
 use super::cards::{self, Card};
 use super::failure::publish;
 use crate::distributed::shm::{self, AbortRecord, Cause, Seat};
+use super::engine::mpi::MpiWorld;
+use super::engine::{Offered, choose};
 use crate::distributed::{Deadline, Store, WorkerEnv};
 use crate::error::{Error, Result};
 
@@ -21,6 +23,8 @@ pub(super) struct World {
     /// The names of the hosts.
     pub hosts: Vec<String>,
     pub listener: Listener,
+    /// Where data between hosts goes over MPI.
+    pub mpi: Option<MpiWorld>,
     pub store: Store,
 }
 
@@ -31,6 +35,21 @@ pub(super) struct Member {
     pub pid: i32,
     pub addresses: Addresses,
 }
+
+/// What a host says of its members.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Card {
+    name: String,
+    /// Of the machine: several hosts may be on one.
+    machine: String,
+    /// What its ranks are built from.
+    identity: String,
+    first_rank: usize,
+    members: Vec<MemberCard>,
+}
+
+/// What a member says of itself: its process, where it listens, and what it can use.
+type MemberCard = (i32, Vec<u8>, Offered);
 
 /// Joins the group of all processes of the job. `prefix` is what its keys begin with.
 ///
@@ -54,7 +73,6 @@ pub(in crate::distributed) fn join(
         return Err(Error::config("RANK", what));
     };
     let listener = Listener::bind(&[SocketAddr::new(address, 0)], &[], key)?;
-    let own = (std::process::id() as i32, listener.addresses().encode());
     let local = Seat {
         rank: local_rank,
         ranks: (first..first + local_world_size).collect(),
@@ -63,7 +81,11 @@ pub(in crate::distributed) fn join(
     };
     let failed = format!("{prefix}/failed");
     let joined = shm::join(local, deadline).and_then(|local| {
-        let met = cards::meet(env, &store, &local, own, &prefix, deadline);
+        let own = || {
+            let addresses = listener.addresses().encode();
+            Ok((std::process::id() as i32, addresses, Offered::own(world_size)?))
+        };
+        let met = own().and_then(|own| meet(env, &store, &local, own, &prefix, deadline));
         // Those of this host, who wait alike.
         let met = met.inspect_err(|error| local.abort(&error.to_string()));
         met.map(|cards| (local, cards))
@@ -79,7 +101,8 @@ pub(in crate::distributed) fn join(
         |card: &&Card| card.first_rank == first || card.machine == machine && !machine.is_empty();
     let here = cards.iter().filter(is_here);
     local.everybody = here.map(|card| card.members.len()).sum();
-    let world = Arc::new(World::of(cards, world_size, listener, store)?);
+    let mpi = join_mpi(env, &cards, deadline)?;
+    let world = Arc::new(World::of(cards, world_size, listener, mpi, store)?);
     let ranks = (0..world_size).collect();
     HostsBackend::found(local, &world, ranks, prefix, None, deadline)
 }
@@ -99,12 +122,130 @@ fn of_launcher(env: &WorkerEnv, store: &Store) -> Result<(IpAddr, [u8; 32])> {
     })
 }
 
+/// The cards of all hosts.
+fn meet(
+    env: &WorkerEnv,
+    store: &Store,
+    local: &ShmBackend,
+    own: MemberCard,
+    prefix: &str,
+    deadline: &Deadline,
+) -> Result<Vec<Card>> {
+    let me = env.rank;
+    let look = || local.failure(&format!("rank {me} waits for other hosts")).map_or(Ok(()), Err);
+    let (all, member) = (format!("@host/{prefix}/cards"), |i| format!("@host/{prefix}/member/{i}"));
+    store.set(&member(env.local_rank), &encode(&own)?)?;
+    if env.local_rank != 0 {
+        // Its host's first says better what is missing.
+        let patient = Deadline::after(deadline.remaining() + GRACE);
+        wait_for_key(store, &all, &patient, LOOK, look)?;
+        return decode(&store.get(&all, patient)?);
+    }
+    let mut members = Vec::new();
+    for i in 0..env.local_world_size {
+        wait_for_key(store, &member(i), deadline, LOOK, look)?;
+        members.push(decode(&store.get(&member(i), *deadline)?)?);
+    }
+    let name = nix::unistd::gethostname().map_or_else(
+        |_| format!("number {}", env.group_rank),
+        |name| name.to_string_lossy().into_owned(),
+    );
+    let first_rank = me - env.local_rank;
+    let identity = Identity::own().encode();
+    let (name_of_card, machine) = (name.clone(), machine());
+    let card = encode(&Card { name: name_of_card, machine, identity, first_rank, members })?;
+    let host = |number: usize| format!("{prefix}/host/{number}");
+    let there = store.compare_set(&host(env.group_rank), None, &card)?;
+    if there.as_ref() != Some(&card) {
+        let other: Option<Card> = there.and_then(|there| decode(&there).ok());
+        let other = other.map_or_else(String::new, |card| format!(" ({})", card.name));
+        let what = format!(
+            "is {} on this host ({name}), and another host{other} of this job has that number already",
+            env.group_rank
+        );
+        return Err(Error::config("GROUP_RANK", what));
+    }
+    let failed = format!("{prefix}/failed");
+    let mut cards: Vec<Card> = Vec::new();
+    let mut next = 0;
+    let reminder = Reminder::new();
+    while next < env.world_size {
+        let (key, seen) = (host(cards.len()), next);
+        let look = || {
+            look()?;
+            if let Some(record) = published(store, &failed, Duration::from_millis(50)) {
+                return Err(Error::Aborted(record.reason));
+            }
+            reminder.remind(|| {
+                let (number, world) = (cards.len(), env.world_size);
+                format!(
+                    "rank {me} is in the rendezvous of {world} ranks on several hosts; not there: host {number}, whose \
+                     first rank is {seen}"
+                )
+            });
+            Ok(())
+        };
+        let here = wait_for_key(store, &key, deadline, LOOK, look);
+        here.map_err(|error| match error {
+            Error::Timeout { seconds, .. } => {
+                let (number, world) = (cards.len(), env.world_size);
+                let message = format!(
+                    "rendezvous of {world} ranks on several hosts: host {number}, whose first rank is {seen}, is not \
+                     there"
+                );
+                Error::Timeout { seconds, message }
+            }
+            other => other,
+        })?;
+        let card: Card = decode(&store.get(&key, *deadline)?)?;
+        if card.first_rank != next || card.members.is_empty() {
+            let what = format!(
+                "of host {} ({}) is {}, and should be {next}: ranks count on from host to host, in the order of \
+                 GROUP_RANK",
+                cards.len(),
+                card.name,
+                card.first_rank
+            );
+            return Err(Error::config("RANK", what));
+        }
+        let theirs = Identity::decode(Some(card.identity.as_bytes()));
+        let warning = Identity::own().check(me, card.first_rank, &theirs)?;
+        if let Some(warning) = warning.filter(|_| card.first_rank == 0) {
+            crate::multiprocessing::report::say(&format!("torchrs: warning: {warning}"));
+        }
+        next += card.members.len();
+        cards.push(card);
+    }
+    store.set(&all, &encode(&cards)?)?;
+    Ok(cards)
+}
+
+/// MPI, where all ranks have it.
+fn join_mpi(env: &WorkerEnv, cards: &[Card], deadline: &Deadline) -> Result<Option<MpiWorld>> {
+    let all = cards.iter().flat_map(|card| &card.members);
+    let all: Vec<Offered> = all.map(|(_, _, offered)| offered.clone()).collect();
+    let (uses_mpi, warning) = choose(&all)?;
+    if let Some(warning) = warning.filter(|_| env.rank == 0) {
+        crate::multiprocessing::report::say(&format!("torchrs: warning: {warning}"));
+    }
+    match uses_mpi {
+        true => MpiWorld::join(env.rank, env.world_size, deadline).map(Some),
+        false => Ok(None),
+    }
+}
+
 impl World {
-    fn of(cards: Vec<Card>, size: usize, listener: Listener, store: Store) -> Result<Self> {
+    fn of(
+        cards: Vec<Card>,
+        size: usize,
+        listener: Listener,
+        mpi: Option<MpiWorld>,
+        store: Store,
+    ) -> Result<Self> {
         let mut members = Vec::new();
         let mut hosts = Vec::new();
         for (host, card) in cards.into_iter().enumerate() {
-            for (pid, addresses) in card.members {
+            for (pid, addresses, _) in card.members {
                 members.push(Member { host, pid, addresses: Addresses::decode(&addresses)? });
             }
             hosts.push(card.name);
@@ -113,6 +254,6 @@ impl World {
             let what = format!("is {size}, and the job's hosts have {} workers", members.len());
             return Err(Error::config("WORLD_SIZE", what));
         }
-        Ok(World { members, hosts, listener, store })
+        Ok(World { members, hosts, listener, mpi, store })
     }
 }

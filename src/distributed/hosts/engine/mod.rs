@@ -4,10 +4,14 @@
 //! | module | engine |
 //! | --- | --- |
 //! | [`tcp`] | TCP connections (`torchrs_links`): the built-in one |
+//! | [`mpi`] | MPI, where its launcher has started the workers |
+//! | [`choice`] | which of them a job has |
 
-mod tcp;
+mod choice;
+pub(super) mod mpi;
+pub(super) mod tcp;
 
-pub(super) use tcp::connect;
+pub(super) use choice::{Offered, choose};
 use torchrs_links::{Call, Failure};
 
 use crate::distributed::Dtype;

@@ -1,0 +1,252 @@
+//! The engine over MPI, where MPI's launcher has started the workers. A rail is a communicator of its own.
+//!
+//! Each call begins with a *head* to the other places: its number, its fingerprint, and data that is short. Heads go by
+//! messages of MPI, beside the data: nothing waits for them first, and no call ends before all have come and are the
+//! same. What is long follows as messages, or as `MPI_Iallreduce`.
+//!
+//! MPI does not say that a process has died, left or given up. TCP connections between the same places do, which carry
+//! no data: a wait looks at them every 20 ms.
+//!
+//! | module | what it is for |
+//! | --- | --- |
+//! | [`heads`] | what a head says, and how heads are compared |
+//! | [`wait`] | waits for MPI that end as other calls do |
+//! | [`world`] | the job's ranks in MPI, and communicators of rails |
+
+mod heads;
+mod wait;
+mod world;
+
+use torchrs_links::{Call, Failure, Links};
+use torchrs_mpi::{Communicator, Element, Memory, Reduction as Combine, Request};
+
+use super::{Engine, Reduction, Region};
+use crate::distributed::Dtype;
+use crate::distributed::collective::{Owner, ReduceOp};
+use heads::{CAP, Heads};
+use wait::{Wait, started};
+pub(in crate::distributed::hosts) use world::{MpiWorld, connect};
+
+/// Of messages whose data does not fit into a head.
+const BULK: u16 = 64;
+
+/// One place of a rail over MPI.
+struct MpiRail {
+    /// Who dies, leaves or gives up is known by these.
+    control: Links,
+    group: Communicator,
+    heads: Heads,
+    broken: Option<Failure>,
+}
+
+/// A part of a call's memory, which MPI has until the request is done, or for good.
+struct Lent {
+    at: *mut u8,
+    len: usize,
+    _owner: Owner,
+}
+
+// SAFETY: an address, and an owner that may go to any thread.
+unsafe impl Send for Lent {}
+
+// SAFETY: the owner keeps the memory where it is, also when this is forgotten; elements are numbers or bytes. The call
+// that lends it has it alone until it ends; after a failure it is said to hold anything.
+unsafe impl Memory for Lent {
+    fn address(&mut self) -> *mut u8 {
+        self.at
+    }
+    fn size(&self) -> usize {
+        self.len
+    }
+}
+
+/// A message of a call, to or from a place.
+#[derive(Clone, Copy)]
+struct Part {
+    place: usize,
+    at: *mut u8,
+    len: usize,
+}
+
+impl Part {
+    /// The parts of a buffer of `total` bytes, of `lengths`, one after the other; without those of no bytes.
+    fn all(at: *const u8, total: usize, lengths: &[usize]) -> Vec<Part> {
+        let mut start = 0;
+        let mut parts = Vec::with_capacity(lengths.len());
+        for (place, &len) in lengths.iter().enumerate() {
+            parts.push(Part { place, at: at.cast_mut().wrapping_add(start), len });
+            start += len;
+        }
+        assert_eq!(start, total, "lengths {lengths:?} of a buffer");
+        parts.retain(|part| part.len > 0);
+        parts
+    }
+
+    fn lend(&self, owner: &Owner) -> Lent {
+        Lent { at: self.at, len: self.len, _owner: owner.clone() }
+    }
+}
+
+impl MpiRail {
+    /// A call: its messages, and what `start` begins beside them.
+    fn run(
+        &mut self,
+        call: &Call<'_>,
+        (outgoing, incoming): (&[Part], &[Part]),
+        owner: Option<&Owner>,
+        start: impl FnOnce(&Communicator) -> Result<Option<Request<Lent>>, torchrs_mpi::Failure>,
+    ) -> Result<(), Failure> {
+        if let Some(broken) = &self.broken {
+            return Err(broken.clone());
+        }
+        let ended = self.move_all(call, (outgoing, incoming), owner, start);
+        ended.inspect_err(|failure| {
+            self.control.give_up(&failure.to_string());
+            self.broken = Some(failure.clone());
+        })
+    }
+
+    fn move_all(
+        &mut self,
+        call: &Call<'_>,
+        (outgoing, incoming): (&[Part], &[Part]),
+        owner: Option<&Owner>,
+        start: impl FnOnce(&Communicator) -> Result<Option<Request<Lent>>, torchrs_mpi::Failure>,
+    ) -> Result<(), Failure> {
+        let Self { control, group, heads, .. } = self;
+        let are_direct = heads.are_direct();
+        let is_short = |part: &&Part| are_direct && part.len <= CAP;
+        let of_head = |parts: &[Part], place: usize| -> Option<Part> {
+            parts.iter().filter(is_short).find(|part| part.place == place).copied()
+        };
+        let mut met = heads.begin(group, call, |place| of_head(outgoing, place))?;
+        let mut bulk = Vec::new();
+        if let Some(owner) = owner {
+            let is_long = |part: &&Part| !is_short(part);
+            for part in incoming.iter().filter(is_long) {
+                let request = group.receive(part.lend(owner), part.place, BULK);
+                bulk.push((part.place, started(request)?));
+            }
+            for part in outgoing.iter().filter(is_long) {
+                let request = group.send(part.lend(owner), part.place, BULK);
+                bulk.push((part.place, started(request)?));
+            }
+        }
+        let whole = started(start(group))?;
+        let mut wait = Wait::new(control, call);
+        met.end(&mut wait, |place| of_head(incoming, place))?;
+        wait.each(bulk, |_, _| ())?;
+        if let Some(request) = whole {
+            let others = (0..group.size()).filter(|&place| place != group.rank()).collect();
+            wait.one(request, others)?;
+        }
+        Ok(())
+    }
+}
+
+impl Engine for MpiRail {
+    fn barrier(&mut self, call: &Call<'_>) -> Result<(), Failure> {
+        self.run(call, (&[], &[]), None, |_| Ok(None))
+    }
+
+    fn all_reduce(
+        &mut self,
+        call: &Call<'_>,
+        data: Region<'_>,
+        reduction: Reduction,
+    ) -> Result<(), Failure> {
+        let (element, op) = (element(reduction.dtype), combine(reduction.op));
+        let (at, len) = (data.bytes.as_mut_ptr(), data.bytes.len());
+        let memory = Lent { at, len, _owner: data.owner.clone() };
+        self.run(call, (&[], &[]), None, |group| match len {
+            0 => Ok(None),
+            _ => group.all_reduce(memory, element, op).map(Some),
+        })
+    }
+
+    fn all_gather(
+        &mut self,
+        call: &Call<'_>,
+        data: Region<'_>,
+        lengths: &[usize],
+    ) -> Result<(), Failure> {
+        let (own, places) = (self.group.rank(), self.group.size());
+        let (at, total) = (data.bytes.as_mut_ptr(), data.bytes.len());
+        if !self.heads.are_direct() {
+            let memory = Lent { at, len: total, _owner: data.owner.clone() };
+            let start = |group: &Communicator| group.all_gather(memory, lengths).map(Some);
+            return self.run(call, (&[], &[]), None, start);
+        }
+        let mut incoming = Part::all(at, total, lengths);
+        let mine = incoming.iter().find(|part| part.place == own).copied();
+        incoming.retain(|part| part.place != own);
+        let to_all =
+            |mine: Part| (1..places).map(move |i| Part { place: (own + i) % places, ..mine });
+        let outgoing: Vec<Part> = mine.into_iter().flat_map(to_all).collect();
+        self.run(call, (&outgoing, &incoming), Some(data.owner), |_| Ok(None))
+    }
+
+    fn all_to_all(
+        &mut self,
+        call: &Call<'_>,
+        send: &[u8],
+        send_lengths: &[usize],
+        receive: Region<'_>,
+        receive_lengths: &[usize],
+    ) -> Result<(), Failure> {
+        let own = self.group.rank();
+        let mut outgoing = Part::all(send.as_ptr(), send.len(), send_lengths);
+        let Region { bytes, owner } = receive;
+        let mut incoming = Part::all(bytes.as_mut_ptr(), bytes.len(), receive_lengths);
+        let stays = |parts: &[Part]| parts.iter().find(|part| part.place == own).copied();
+        if let (Some(from), Some(to)) = (stays(&outgoing), stays(&incoming)) {
+            assert_eq!(from.len, to.len, "what stays here");
+            // SAFETY: parts of two buffers that do not overlap.
+            unsafe { from.at.copy_to_nonoverlapping(to.at, to.len) };
+        }
+        incoming.retain(|part| part.place != own);
+        outgoing.retain(|part| part.place != own);
+        // Each begins with its right neighbour, so that not all send to one.
+        let next = outgoing.iter().position(|part| part.place > own).unwrap_or(0);
+        outgoing.rotate_left(next);
+        self.run(call, (&outgoing, &incoming), Some(owner), |_| Ok(None))
+    }
+
+    fn give_up(&mut self, why: &str) {
+        self.control.give_up(why);
+        self.broken.get_or_insert_with(|| Failure::Stopped(why.to_owned()));
+    }
+
+    fn check(&mut self) -> Result<(), Failure> {
+        self.control.check()
+    }
+}
+
+fn element(dtype: Dtype) -> Element {
+    match dtype {
+        Dtype::F64 => Element::F64,
+        Dtype::F32 => Element::F32,
+        Dtype::F16 => Element::F16,
+        Dtype::BF16 => Element::BF16,
+        Dtype::C64 => Element::C64,
+        Dtype::C128 => Element::C128,
+        Dtype::I64 => Element::I64,
+        Dtype::I32 => Element::I32,
+        Dtype::I16 => Element::I16,
+        Dtype::I8 => Element::I8,
+        Dtype::U8 => Element::U8,
+        Dtype::Bool => Element::Bool,
+    }
+}
+
+fn combine(op: ReduceOp) -> Combine {
+    match op {
+        ReduceOp::Sum | ReduceOp::Avg => Combine::Sum,
+        ReduceOp::Product => Combine::Product,
+        ReduceOp::Min => Combine::Min,
+        ReduceOp::Max => Combine::Max,
+        ReduceOp::Band => Combine::Band,
+        ReduceOp::Bor => Combine::Bor,
+        ReduceOp::Bxor => Combine::Bxor,
+    }
+}
