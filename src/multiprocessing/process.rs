@@ -31,6 +31,8 @@ use super::spawner::{self, Command, Started};
 use super::{PARENT_PID, STORE_FD};
 use crate::error::{Context, Error, Result};
 
+/// Variables that concern one process only.
+const OWN: [&str; 3] = [STORE_FD, PARENT_PID, ERROR_FILE];
 /// How long a killed child is waited for.
 const REAP_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -470,6 +472,22 @@ impl ProcessBuilder {
         Ok((process, Channel::from_socket(socket)))
     }
 
+    /// Runs `f(args)` in a process that outlives this one, and returns its number. It keeps none of this process's
+    /// standard streams and nobody waits for it, so it has to know by itself when to end.
+    ///
+    /// # Errors
+    /// As [`Process::spawn`].
+    pub(crate) fn spawn_detached<F, A>(self, f: F, args: &A) -> Result<i32>
+    where
+        F: Fn(A) + Copy + 'static,
+        A: Serialize + DeserializeOwned,
+    {
+        let _ = f;
+        let (command, _ours) =
+            self.command(entry::plain::<F, A, ()>, type_name::<F>(), args, None)?;
+        spawner::start(command).map(|started| started.pid.as_raw())
+    }
+
     /// Starts the child and sends it its arguments; also returns this end of its socket.
     pub(super) fn start<A: Serialize + ?Sized>(
         self,
@@ -477,6 +495,27 @@ impl ProcessBuilder {
         function: &str,
         args: &A,
     ) -> Result<(Process, OwnedFd)> {
+        let name = self.name.clone().unwrap_or_else(|| function.to_owned());
+        let record: File = memfd_create(c"torchrs-error-record", MFdFlags::MFD_CLOEXEC)
+            .context(|| "make memory for a child's error record")?
+            .into();
+        let copy = record.try_clone().context(|| "duplicate a child's error record")?;
+        let (command, ours) = self.command(entry, function, args, Some(copy))?;
+        let oom_kills_before = oom_kills();
+        let started = spawner::start(command)?;
+        let status = Mutex::new(None);
+        Ok((Process { name, started, record, oom_kills_before, status }, ours))
+    }
+
+    /// What starts the child, with its arguments on their way; also this end of its socket. `record`: where it leaves
+    /// its error record. Without one it does not end with this process.
+    fn command<A: Serialize + ?Sized>(
+        self,
+        entry: Entry,
+        function: &str,
+        args: &A,
+        record: Option<File>,
+    ) -> Result<(Command, OwnedFd)> {
         if !is_hooked() {
             return Err(Error::Other(
                 "Process::spawn: call torchrs::init() first in main, or put #[torchrs::main] on it"
@@ -493,37 +532,31 @@ impl ProcessBuilder {
                 other => Error::Other(format!("send the arguments of {name}: {other:?}")),
             },
         )?;
-        let record: File = memfd_create(c"torchrs-error-record", MFdFlags::MFD_CLOEXEC)
-            .context(|| "make memory for a child's error record")?
-            .into();
-        let record_copy = record.try_clone().context(|| "duplicate a child's error record")?;
-
         let mut variables = self.variables;
         let mut set = |name: &str, value: String| variables.push((name.into(), value.into()));
         set(CHILD, entry::describe(entry, theirs.as_raw_fd(), &name)?);
-        set(PARENT_PID, process::id().to_string());
-        set(ERROR_FILE, format!("/proc/self/fd/{}", record_copy.as_raw_fd()));
         let mut inherit = self.inherit;
-        inherit.extend([theirs, record_copy.into()]);
-
+        inherit.push(theirs);
+        let detached = record.is_none();
+        if let Some(record) = record {
+            set(PARENT_PID, process::id().to_string());
+            set(ERROR_FILE, format!("/proc/self/fd/{}", record.as_raw_fd()));
+            inherit.push(record.into());
+        }
         let program = env::args_os().next().unwrap_or_default();
         let mut title = program.into_vec();
         title.extend_from_slice(format!(": {name}").as_bytes());
-        let oom_kills_before = oom_kills();
-        let started = spawner::start(Command {
-            title: c_string(title)?,
-            environment: environment(&variables)?,
-            inherit,
-        })?;
-        let status = Mutex::new(None);
-        Ok((Process { name, started, record, oom_kills_before, status }, ours))
+        let environment = environment(&variables)?;
+        Ok((Command { title: c_string(title)?, environment, inherit, detached }, ours))
     }
 }
 
-/// This process's environment with `variables` on top, later ones winning. The store's descriptor
-/// is this process's own and is not passed on unless asked for.
+/// This process's environment with `variables` on top, later ones winning. The store's descriptor, the parent and
+/// the error record are this process's own and are not passed on unless asked for.
 fn environment(variables: &[(OsString, OsString)]) -> Result<Vec<CString>> {
-    let replaced = |name: &OsStr| name == STORE_FD || variables.iter().any(|(set, _)| set == name);
+    let replaced = |name: &OsStr| {
+        OWN.iter().any(|own| name == *own) || variables.iter().any(|(set, _)| set == name)
+    };
     let kept = env::vars_os().filter(|(name, _)| !replaced(name));
     let last = variables
         .iter()

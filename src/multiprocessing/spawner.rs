@@ -25,6 +25,8 @@ pub(super) struct Command {
     pub environment: Vec<CString>,
     /// Descriptors that the child gets, under the same numbers. Everything else is close-on-exec.
     pub inherit: Vec<OwnedFd>,
+    /// Whether it is to outlive this process: in a session of its own, with none of this process's standard streams.
+    pub detached: bool,
 }
 
 /// A started process; whoever has it reaps it.
@@ -121,6 +123,12 @@ fn raw_posix_spawn(command: &Command) -> nix::Result<Pid> {
                     let fd = fd.as_raw_fd();
                     check(libc::posix_spawn_file_actions_adddup2(actions.as_mut_ptr(), fd, fd))?;
                 }
+                for fd in (0..3).filter(|_| command.detached) {
+                    let null = c"/dev/null".as_ptr();
+                    let actions = actions.as_mut_ptr();
+                    let add = libc::posix_spawn_file_actions_addopen;
+                    check(add(actions, fd, null, libc::O_RDWR, 0))?;
+                }
                 // This thread blocks all signals; the child should not.
                 let unblocked = SigSet::empty();
                 let attributes = attributes.as_mut_ptr();
@@ -131,7 +139,9 @@ fn raw_posix_spawn(command: &Command) -> nix::Result<Pid> {
                 heeded.add(Signal::SIGCHLD);
                 heeded.add(Signal::SIGTERM);
                 check(libc::posix_spawnattr_setsigdefault(attributes, heeded.as_ref()))?;
+                let session = if command.detached { libc::POSIX_SPAWN_SETSID } else { 0 };
                 let flags = libc::POSIX_SPAWN_SETSIGMASK | libc::POSIX_SPAWN_SETSIGDEF;
+                let flags = i32::from(flags) | i32::from(session);
                 check(libc::posix_spawnattr_setflags(attributes, flags as libc::c_short))?;
                 let mut pid = 0;
                 check(libc::posix_spawn(
