@@ -13,8 +13,9 @@ use std::{env, fs, process, thread};
 use nix::poll::PollFlags;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{SigHandler, Signal, signal};
-use nix::unistd::{Pid, getppid};
+use nix::unistd::{Pid, SysconfVar, getppid, sysconf};
 use parking_lot::Mutex;
+use torchrs_job::cluster::ClusterTask;
 
 use super::entry::{self, CHILD};
 use super::quit::quit;
@@ -41,7 +42,7 @@ static HOOKED: AtomicBool = AtomicBool::new(false);
 /// - `CUDA_DEVICE_MAX_CONNECTIONS` becomes 32, if it is not set: streams of a GPU that share one of the usual 8
 ///   hardware queues wait for each other, also for a message from another rank.
 /// - `OMP_NUM_THREADS` gets the share of the cores of one of `LOCAL_WORLD_SIZE` processes, if it is
-///   not set and `LOCAL_WORLD_SIZE` is.
+///   not set and `LOCAL_WORLD_SIZE` is, or of one task of srun or mpirun on this host.
 ///
 /// A variable that begins with `TORCHRS_` and that nothing reads is named on standard error: it may be a slip.
 /// A value in one of the variables above that cannot be used ends the process with exit code 2 and a
@@ -193,8 +194,25 @@ fn end_with(parent: Pid) {
 /// how many threads each should take.
 fn share_cores() {
     set_alone("OMP_NUM_THREADS", || {
-        variable::<usize>("LOCAL_WORLD_SIZE").map(|processes| cores_for(processes).to_string())
+        let processes = variable::<usize>("LOCAL_WORLD_SIZE");
+        processes.map(cores_for).or_else(cores_for_task).map(|cores| cores.to_string())
     });
+}
+
+/// How many threads a task of srun or mpirun should compute with. Starters may have bound each task to cores of its
+/// own: those are not shared once more.
+fn cores_for_task() -> Option<usize> {
+    if env::var_os("WORLD_SIZE").is_some() {
+        return None;
+    }
+    let tasks = ClusterTask::from_env()?.local_size?;
+    let available = thread::available_parallelism().map_or(1, usize::from);
+    if let Some(cores) = variable::<usize>("SLURM_CPUS_PER_TASK") {
+        return Some(cores.clamp(1, available));
+    }
+    let online = || sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
+    let all = variable::<usize>("SLURM_CPUS_ON_NODE").or_else(|| online()?.try_into().ok());
+    Some(all.map_or(available, |all| (all / tasks).clamp(1, available)))
 }
 
 /// Sets a variable that is not set, where no other thread exists that could read the environment meanwhile.
