@@ -1,20 +1,22 @@
 //! What the launcher tells a worker: torchrun's environment variables, read and checked in one
-//! place. Slurm, Kubernetes or a shell loop can set the same variables.
+//! place. Kubernetes or a shell loop can set the same variables. Where nobody has, they follow from what srun or an
+//! MPI's mpirun tells its tasks.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use super::cluster::ClusterTask;
+use super::cluster::{ClusterTask, Surroundings, names_of_this_host};
 use super::ranks::MAX_WORLD_SIZE;
+use super::tasks::{self, Place};
 use crate::cuda;
 use crate::error::{Error, Result};
 use crate::storage::Device;
 
 /// A worker's place in its job, from the environment (torchrun's contract).
 ///
-/// Without `RANK` and `WORLD_SIZE` the process is a world of one, unless srun or an MPI has started it as one
-/// of several tasks ([`ClusterTask`]).
+/// Without `RANK` and `WORLD_SIZE` the process has the place that srun or an MPI's mpirun gave it among several tasks
+/// ([`ClusterTask`]), else it is a world of one. `RANK=0 WORLD_SIZE=1` says that a task is one by itself.
 ///
 /// ```
 /// use torchrs::distributed::WorkerEnv;
@@ -28,9 +30,9 @@ use crate::storage::Device;
 pub struct WorkerEnv {
     /// `RANK`: this worker's number among all, from 0.
     pub rank: usize,
-    /// `LOCAL_RANK`: its number on this host (default: `RANK`).
+    /// `LOCAL_RANK`: its number on this host (default: `RANK` modulo `LOCAL_WORLD_SIZE`).
     pub local_rank: usize,
-    /// `GROUP_RANK`: this host's number (default 0).
+    /// `GROUP_RANK`: this host's number (default: `RANK` divided by `LOCAL_WORLD_SIZE`).
     pub group_rank: usize,
     /// `ROLE_RANK`: its number among workers of its role (default: `RANK`).
     pub role_rank: usize,
@@ -54,6 +56,8 @@ pub struct WorkerEnv {
     pub run_id: String,
     /// `TORCHELASTIC_ERROR_FILE`: where a failure is reported, if set.
     pub error_file: Option<PathBuf>,
+    /// What has started this process as one of several tasks, where `RANK` and `WORLD_SIZE` are not set.
+    pub task: Option<ClusterTask>,
 }
 
 impl WorkerEnv {
@@ -70,14 +74,17 @@ impl WorkerEnv {
     /// # Errors
     /// [`Error::Config`] that names the variable: one that is not a number, `RANK` or `WORLD_SIZE` missing
     /// while the other is set, a rank that is not below its world size, more than [`MAX_WORLD_SIZE`] workers,
-    /// a [`ClusterTask`] without `RANK`.
+    /// a [`ClusterTask`] that is not told what it has to know.
     pub fn from_env() -> Result<Self> {
-        Self::from_lookup(|name| std::env::var_os(name))
+        Self::read(|name| std::env::var_os(name), &names_of_this_host).inspect(tasks::announce)
     }
 
-    /// Where this worker computes: on the GPU of its local rank where the host has GPUs, else on the CPU.
+    /// Where this worker computes: on the GPU of its local rank where the host has GPUs, else on the CPU. A task that
+    /// Slurm has given GPUs of its own sees no others, and takes the first.
     pub fn device(&self) -> Device {
-        if cuda::is_available() { Device::Cuda(self.local_rank) } else { Device::Cpu }
+        let has_own = self.task.as_ref().is_some_and(|task| task.own_gpus.is_some());
+        let number = if has_own { 0 } else { self.local_rank };
+        if cuda::is_available() { Device::Cuda(number) } else { Device::Cpu }
     }
 
     /// [`from_env`](Self::from_env) with another source of variables.
@@ -93,6 +100,13 @@ impl WorkerEnv {
     /// # Errors
     /// As [`from_env`](Self::from_env).
     pub fn from_lookup(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self> {
+        Self::read(lookup, &Vec::new)
+    }
+
+    fn read(
+        lookup: impl Fn(&str) -> Option<OsString>,
+        own_names: &dyn Fn() -> Vec<String>,
+    ) -> Result<Self> {
         let vars = Vars { lookup };
         let world_size = vars.number::<usize>("WORLD_SIZE")?;
         if world_size == Some(0) {
@@ -102,8 +116,10 @@ impl WorkerEnv {
             let why = format!("is {world}: a job has at most {MAX_WORLD_SIZE} workers");
             return Err(Error::config("WORLD_SIZE", why));
         }
-        let rank = match (vars.number::<usize>("RANK")?, world_size) {
-            (Some(rank), Some(world)) => below("RANK", rank, "WORLD_SIZE", world)?,
+        let mut place = match (vars.number::<usize>("RANK")?, world_size) {
+            (Some(rank), Some(world)) => {
+                Place::said(below("RANK", rank, "WORLD_SIZE", world)?, world)
+            }
             (None, Some(world)) => {
                 return Err(Error::config(
                     "RANK",
@@ -114,10 +130,11 @@ impl WorkerEnv {
                     ),
                 ));
             }
-            (None, None) => match ClusterTask::from_lookup(&vars.lookup) {
-                Some(task) => return Err(Error::config("RANK", task.without_a_rank())),
-                None => 0,
-            },
+            (None, None) => {
+                let around = Surroundings::new(&vars.lookup, own_names);
+                let detected = ClusterTask::detect(&around);
+                detected.found.map_or(Ok(Place::said(0, 1)), Place::of_task)?
+            }
             (Some(rank), None) => {
                 return Err(Error::config(
                     "WORLD_SIZE",
@@ -125,34 +142,31 @@ impl WorkerEnv {
                 ));
             }
         };
-        let world_size = world_size.unwrap_or(1);
-
-        let local_world_size = vars.number("LOCAL_WORLD_SIZE")?.unwrap_or(world_size);
-        if local_world_size == 0 || local_world_size > world_size {
-            return Err(Error::config(
-                "LOCAL_WORLD_SIZE",
-                format!("is {local_world_size}: must be 1 to WORLD_SIZE, which is {world_size}"),
-            ));
-        }
-        let local_rank = match vars.number("LOCAL_RANK")? {
-            Some(local) => below("LOCAL_RANK", local, "LOCAL_WORLD_SIZE", local_world_size)?,
-            None => rank % local_world_size,
-        };
+        place.local_world_size = vars.number("LOCAL_WORLD_SIZE")?.or(place.local_world_size);
+        place.say_local_rank(vars.number("LOCAL_RANK")?)?;
+        place.group_rank = vars.number("GROUP_RANK")?.or(place.group_rank);
+        let place = place.conclude()?;
+        let (rank, world_size) = (place.rank, place.world_size);
+        let task = place.task;
+        let leader = task.as_ref().and_then(|task| task.leader.clone());
+        let port = task.as_ref().and_then(ClusterTask::meeting_port);
+        let job = task.as_ref().and_then(|task| task.job_id.clone());
         Ok(WorkerEnv {
             rank,
-            local_rank,
-            group_rank: vars.number("GROUP_RANK")?.unwrap_or(0),
+            local_rank: place.local_rank,
+            group_rank: place.group_rank,
             role_rank: vars.number("ROLE_RANK")?.unwrap_or(rank),
             role_name: vars.text("ROLE_NAME")?.unwrap_or_else(|| "default".to_owned()),
             world_size,
-            local_world_size,
+            local_world_size: place.local_world_size,
             role_world_size: vars.number("ROLE_WORLD_SIZE")?.unwrap_or(world_size),
-            master_addr: vars.text("MASTER_ADDR")?,
-            master_port: vars.number("MASTER_PORT")?,
+            master_addr: vars.text("MASTER_ADDR")?.or(leader),
+            master_port: vars.number("MASTER_PORT")?.or(port),
             restart_count: vars.number("TORCHELASTIC_RESTART_COUNT")?.unwrap_or(0),
             max_restarts: vars.number("TORCHELASTIC_MAX_RESTARTS")?.unwrap_or(0),
-            run_id: vars.text("TORCHELASTIC_RUN_ID")?.unwrap_or_else(|| "none".to_owned()),
+            run_id: vars.text("TORCHELASTIC_RUN_ID")?.or(job).unwrap_or_else(|| "none".to_owned()),
             error_file: vars.path("TORCHELASTIC_ERROR_FILE"),
+            task,
         })
     }
 
@@ -184,7 +198,7 @@ impl WorkerEnv {
     }
 }
 
-fn below(name: &str, value: usize, bound_name: &str, bound: usize) -> Result<usize> {
+pub(super) fn below(name: &str, value: usize, bound_name: &str, bound: usize) -> Result<usize> {
     if value < bound {
         return Ok(value);
     }
@@ -297,20 +311,30 @@ mod tests {
     }
 
     #[test]
-    fn a_task_of_srun_does_not_train_alone() {
+    fn a_task_of_srun_has_its_place() {
         let task = [
+            ("SLURM_JOB_ID", "7"),
             ("SLURM_STEP_ID", "0"),
-            ("SLURM_PROCID", "1"),
-            ("SLURM_NTASKS", "2"),
-            ("SLURM_STEP_NUM_NODES", "1"),
+            ("SLURM_PROCID", "3"),
+            ("SLURM_LOCALID", "1"),
+            ("SLURM_NTASKS", "4"),
+            ("SLURM_STEP_NUM_NODES", "2"),
+            ("SLURM_STEP_TASKS_PER_NODE", "2(x2)"),
+            ("SLURM_STEP_NODELIST", "h[1-2]"),
+            ("SLURM_NODEID", "1"),
+            ("SLURMD_NODENAME", "h2"),
         ];
-        let why = message(&task);
-        assert!(
-            why.starts_with("RANK: is not set, but srun has started this process as task 1 of 2")
-        );
+        let env = read(&task).unwrap();
+        assert_eq!((env.rank, env.world_size, env.local_rank, env.local_world_size), (3, 4, 1, 2));
+        assert_eq!((env.group_rank, env.run_id.as_str()), (1, "7.0"));
+        assert_eq!(env.master().unwrap(), ("h1", 61_447));
         // Whoever says the place, says it for Slurm too.
         let said = [task.as_slice(), &[("RANK", "0"), ("WORLD_SIZE", "1")]].concat();
-        assert_eq!(read(&said).unwrap().world_size, 1);
+        let env = read(&said).unwrap();
+        assert_eq!((env.world_size, env.task), (1, None));
+        let slip = [task.as_slice(), &[("LOCAL_RANK", "0")]].concat();
+        let why = message(&slip);
+        assert!(why.starts_with("LOCAL_RANK: is 0, but srun has started this process as"), "{why}");
     }
 
     #[test]

@@ -63,6 +63,7 @@ mod shared_buffer;
 mod shm;
 pub mod store;
 mod submit;
+mod tasks;
 mod tensor_collectives;
 mod work;
 

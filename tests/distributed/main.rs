@@ -9,4 +9,5 @@ mod multiprocessing;
 mod process_groups;
 mod shared_tensors;
 mod sync_batch_norm;
+mod tasks;
 mod train_program;

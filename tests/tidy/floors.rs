@@ -68,6 +68,7 @@ pub const FLOORS: &[Floor] = &[
             "multiprocessing",
             "ops",
             "profiler",
+            "rendezvous",
             "storage",
             "tensor",
         ],

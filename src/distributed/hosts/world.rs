@@ -13,6 +13,9 @@ use super::failure::publish;
 use crate::distributed::shm::{self, AbortRecord, Cause, Seat};
 use super::engine::mpi::MpiWorld;
 use super::engine::{Offered, choose};
+use crate::distributed::shm::{
+    self, AbortRecord, Cause, Identity, Seat, ShmBackend, check_started, wait_for_key,
+};
 use crate::distributed::{Deadline, Store, WorkerEnv};
 use crate::error::{Error, Result};
 
@@ -114,8 +117,8 @@ fn of_launcher(env: &WorkerEnv, store: &Store) -> Result<(IpAddr, [u8; 32])> {
     let address = address.and_then(|text| String::from_utf8(text).ok()?.parse().ok());
     address.zip(key).ok_or_else(|| {
         let what = format!(
-            "is {} and WORLD_SIZE is {}: jobs over several hosts are started by torchrs-launch (`torchrs-launch \
-             --nnodes 2 ...` on each host), which tells workers how to reach those of other hosts",
+            "is {} and WORLD_SIZE is {}, but the store that was given for the group is not that of a job over several \
+             hosts (`Store::from_env`), which says how to reach workers of other hosts",
             env.local_world_size, env.world_size
         );
         Error::config("LOCAL_WORLD_SIZE", what)
@@ -176,6 +179,8 @@ fn meet(
             if let Some(record) = published(store, &failed, Duration::from_millis(50)) {
                 return Err(Error::Aborted(record.reason));
             }
+            // Nobody is left on its host who could say so, where it has no other ranks.
+            check_started(store, seen, || format!("rank {me} waits for other hosts"))?;
             reminder.remind(|| {
                 let (number, world) = (cards.len(), env.world_size);
                 format!(

@@ -33,8 +33,8 @@ pub(super) use identity::Identity;
 use meeting::LOOK;
 pub(super) use meeting::{describe, who_does_what};
 pub(super) use reduce::{divide, reduce};
-pub(super) use rendezvous::wait_for_key;
 pub(crate) use rendezvous::{Seat, join};
+pub(super) use rendezvous::{check_started, wait_for_key};
 pub(super) use turn::Turn;
 
 use super::Deadline;

@@ -18,6 +18,7 @@ use crate::distributed::collective::{Kind, Pace, Signature};
 use crate::distributed::ranks::list_ranks;
 use crate::distributed::reminder::Reminder;
 use crate::distributed::store::ended_key;
+use crate::distributed::tasks::check_job;
 use crate::distributed::{Deadline, Store};
 use crate::error::{Error, Result};
 
@@ -209,7 +210,11 @@ fn is_missing(store: &Store, prefix: &str, rank: usize) -> Result<bool> {
 
 /// # Errors
 /// [`Error::Aborted`] where the launcher has seen the end of a rank that has not joined.
-fn check_started(store: &Store, rank: usize, doing: impl Fn() -> String) -> Result<()> {
+pub(in crate::distributed) fn check_started(
+    store: &Store,
+    rank: usize,
+    doing: impl Fn() -> String,
+) -> Result<()> {
     let Some(how) = store.try_get(&ended_key(rank))? else { return Ok(()) };
     let how = String::from_utf8_lossy(&how);
     Err(Error::Aborted(format!(
@@ -242,6 +247,7 @@ pub(in crate::distributed) fn wait_for_key(
         match store.wait(&[key], deadline.remaining().min(every)) {
             Err(Error::Timeout { .. }) => {
                 look()?;
+                check_job()?;
                 if deadline.has_passed() {
                     return Err(deadline.error(format!("store: wait(`{key}`)")));
                 }

@@ -20,7 +20,7 @@ use super::packet;
 use super::server::StoreServer;
 use super::wire::{Assembler, MAX_FDS, MAX_MESSAGE, Reply, Request, decode, encode, packets};
 use crate::distributed::reminder::Reminder;
-use crate::distributed::{Deadline, WorkerEnv};
+use crate::distributed::{Deadline, WorkerEnv, tasks};
 use crate::error::{Context, Error, Result};
 use crate::multiprocessing::inherited_store_fd;
 
@@ -71,9 +71,11 @@ struct Pending {
 
 impl Store {
     /// The store of this worker's job: the one whose socket the launcher passed on
-    /// (`TORCHRS_STORE_FD`), else one that rank 0 serves under a name made of the user id,
-    /// `MASTER_ADDR` and `MASTER_PORT`. A world of one has its own, in this process. All calls in a
-    /// process give the same connection.
+    /// (`TORCHRS_STORE_FD`). Without a launcher it is served by a small process on each host, which the
+    /// first worker there starts and which ends with the last: for tasks of srun or mpirun, and for
+    /// ranks on several hosts. Ranks that were set by hand on one host meet at one that rank 0 serves
+    /// under a name made of the user id, `MASTER_ADDR` and `MASTER_PORT`. A world of one has its own, in
+    /// this process. All calls in a process give the same connection.
     ///
     /// ```
     /// use std::time::Duration;
@@ -107,16 +109,8 @@ impl Store {
             let server = StoreServer::start()?;
             return Store::start(server.connect()?, Some(server));
         }
-        if env.local_world_size != env.world_size {
-            return Err(Error::config(
-                "LOCAL_WORLD_SIZE",
-                format!(
-                    "is {} and WORLD_SIZE is {}: workers on several hosts are started by \
-                     torchrs-launch (`torchrs-launch --nnodes 2 ...` on each host), whose store they \
-                     meet at",
-                    env.local_world_size, env.world_size
-                ),
-            ));
+        if env.task.is_some() || env.local_world_size != env.world_size {
+            return tasks::store(env, deadline);
         }
         let (address, port) = env.master()?;
         let name = format!("torchrs-{}-{address}-{port}", getuid());

@@ -18,8 +18,9 @@ mod client;
 pub use client::Store;
 #[doc(inline)]
 pub use torchrs_job::store::StoreServer;
+pub(super) use torchrs_job::store::packet;
 pub(super) use torchrs_job::store::server::ended_key;
-use torchrs_job::store::{packet, server, wire};
+use torchrs_job::store::{server, wire};
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,4 @@
-//! A process that was started as one of several tasks, by srun or an MPI's mpirun: its place among them. The
-//! library does not read it for training yet; a task without `RANK` is told so instead of training alone.
+//! A process that was started as one of several tasks, by srun or an MPI's mpirun: its place among them.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -150,6 +149,12 @@ impl ClusterTask {
         }
     }
 
+    /// The variable that tells the task's number, and its value.
+    #[doc(hidden)]
+    pub fn rank_told(&self) -> (&'static str, String) {
+        (self.rank_variable, self.rank.to_string())
+    }
+
     /// `task 1 of 4`.
     pub fn place(&self) -> String {
         let of = self.size.map_or("several".to_owned(), |size| size.to_string());
@@ -177,30 +182,6 @@ impl ClusterTask {
         let rank = self.rank_variable;
         format!(
             "export RANK=${rank} WORLD_SIZE={size}{local} MASTER_ADDR=127.0.0.1 MASTER_PORT=29500"
-        )
-    }
-
-    /// What is wrong where such a task has no `RANK`, and what works.
-    #[doc(hidden)]
-    pub fn without_a_rank(&self) -> String {
-        let what = format!(
-            "is not set, but {} has started this process as {} ({}): each would train alone. \
-             These variables are not read yet",
-            self.starter,
-            self.place(),
-            self.evidence()
-        );
-        let alone = "RANK=0 WORLD_SIZE=1 for tasks that are to run by themselves";
-        if self.on_one_host == Some(false) {
-            return format!(
-                "{what}. Start one torchrs-launch on each host, with --nproc for its workers; or set {alone}"
-            );
-        }
-        let if_so = if self.on_one_host.is_none() { ", if all tasks are on one host" } else { "" };
-        format!(
-            "{what}. Start one task, with torchrs-launch --nproc; or have each task do \
-             `{}`{if_so}; or set {alone}",
-            self.export()
         )
     }
 }
@@ -243,9 +224,8 @@ mod tests {
             let set = format!("{}=3{sized} SLURM_STEP_ID=0", starter.rank);
             let task = task(&set).unwrap_or_else(|| panic!("{set}"));
             assert_eq!((task.starter, task.rank), (starter.name, 3), "{set}");
-            let message = task.without_a_rank();
-            assert!(message.contains(&format!("export RANK=${} WORLD_SIZE=", starter.rank)));
-            assert!(message.contains(&task.evidence()), "{message}");
+            let export = task.export();
+            assert!(export.starts_with(&format!("export RANK=${} WORLD_SIZE=", starter.rank)));
             let alone = format!("{}=0 {}=1", starter.rank, starter.size.first().unwrap_or(&"X"));
             assert_eq!(self::task(&format!("{alone} SLURM_STEP_ID=0")), None, "{alone}");
         }
@@ -264,15 +244,12 @@ mod tests {
     }
 
     #[test]
-    fn hosts_decide_what_is_offered() {
+    fn tasks_know_whether_they_are_on_one_host() {
         let step = "SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_LOCALID=1 SLURM_STEP_NUM_TASKS=4";
         let one = task(&format!("{step} SLURM_STEP_NUM_NODES=1")).unwrap();
         assert_eq!(one.on_one_host, Some(true));
-        let export = "`export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_STEP_NUM_TASKS \
-                      LOCAL_RANK=$SLURM_LOCALID MASTER_ADDR=127.0.0.1 MASTER_PORT=29500`";
-        assert!(one.without_a_rank().contains(&format!("{export}; or set RANK=0")));
         let two = task(&format!("{step} SLURM_STEP_NUM_NODES=2")).unwrap();
-        assert!(!two.without_a_rank().contains("export"), "{}", two.without_a_rank());
+        assert_eq!(two.on_one_host, Some(false));
         let mpi = "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=";
         assert_eq!(task(&format!("{mpi}4")).unwrap().on_one_host, Some(true));
         assert_eq!(task(&format!("{mpi}2")).unwrap().on_one_host, Some(false));
