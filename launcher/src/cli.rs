@@ -18,6 +18,7 @@ use crate::documents;
 use crate::hosts::{ScaleUpOption, detected, nnodes, scale_up};
 use crate::nproc::Nproc;
 use crate::outputs::StreamMap;
+use crate::ssh::options::{SSH_VARIABLE, SshOptions, in_words};
 
 const AFTER_HELP: &str = "\
 PROGRAM is looked for in this order:
@@ -32,11 +33,12 @@ launcher was stopped by signal N, 2 for a wrong option, 127 and 126 for a PROGRA
 there or not executable, 1 if the launcher itself could not go on.
 
 Options that are not given are taken from torchrun's variables: PET_NPROC_PER_NODE, PET_NNODES and
-so on; --simulate-gpus from TORCHRS_SIMULATE_GPUS.
+so on; --simulate-gpus from TORCHRS_SIMULATE_GPUS and --ssh from TORCHRS_SSH.
 
   torchrs-launch --nproc 2 train --epochs 3
   torchrs-launch --nproc gpu --max-restarts 3 --log-dir logs ./train
-  torchrs-launch --simulate-gpus 2 --nproc gpu train";
+  torchrs-launch --simulate-gpus 2 --nproc gpu train
+  torchrs-launch --hosts node1,node2 --nproc gpu train";
 
 /// Start PROGRAM as several cooperating worker processes on this host, and supervise them.
 #[derive(Debug, Parser)]
@@ -148,6 +150,17 @@ pub struct Options {
     #[arg(long, alias = "token_file", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub token_file: Option<PathBuf>,
 
+    #[command(flatten)]
+    pub ssh: SshOptions,
+
+    /// Of a launcher that another one has started by ssh.
+    #[arg(skip)]
+    pub under_launcher: Option<Starter>,
+
+    /// The options that were given and hold on all hosts, in words.
+    #[arg(skip)]
+    pub given: Vec<OsString>,
+
     /// Do not look for PROGRAM in a cargo workspace and build nothing.
     #[arg(long)]
     pub no_build: bool,
@@ -170,8 +183,15 @@ pub struct Options {
     pub command: Vec<OsString>,
 }
 
+/// The launcher that has started this one.
+#[derive(Debug, Clone)]
+pub struct Starter {
+    /// The job's secret, from there.
+    pub token: Option<String>,
+}
+
 /// Variables that stand for options that are not given, and the options' names as fields and in words.
-const VARIABLES: [(&str, &str, &str); 16] = [
+const VARIABLES: [(&str, &str, &str); 17] = [
     ("PET_NNODES", "nnodes", "nnodes"),
     ("PET_NPROC_PER_NODE", "nproc", "nproc"),
     ("PET_MAX_RESTARTS", "max_restarts", "max-restarts"),
@@ -188,10 +208,11 @@ const VARIABLES: [(&str, &str, &str); 16] = [
     ("PET_RDZV_CONF", "rdzv_conf", "rdzv-conf"),
     ("PET_LOCAL_ADDR", "local_addr", "local-addr"),
     ("TORCHRS_SIMULATE_GPUS", "simulate_gpus", "simulate-gpus"),
+    (SSH_VARIABLE, "ssh", "ssh"),
 ];
 
 /// Options that the launcher alone has, so that after PROGRAM they are most likely a slip.
-const OWN_OPTIONS: [&str; 7] = [
+const OWN_OPTIONS: [&str; 9] = [
     "--nproc",
     "--nproc-per-node",
     "--nproc_per_node",
@@ -199,6 +220,8 @@ const OWN_OPTIONS: [&str; 7] = [
     "--max-restarts",
     "--max_restarts",
     "--nnodes",
+    "--hosts",
+    "--hostfile",
 ];
 
 /// The options of this process: of its command line, and of its environment. Ends the process over one that
@@ -219,7 +242,7 @@ pub fn options() -> Options {
     });
     // A worker of another launcher may do as it likes.
     let nested = std::env::var_os("TORCHRS_JOB_ID").is_some();
-    if options.nnodes.is_none() && !options.standalone && !nested {
+    if options.nnodes.is_none() && !options.standalone && !nested && !options.ssh.names_hosts() {
         detected::fill(&mut options).unwrap_or_else(|reason| refuse(reason));
     }
     for line in unknown_variables().into_iter().chain(slips(&options.command)) {
@@ -261,7 +284,10 @@ fn from_both(
     all.extend(args.iter().skip(1).cloned());
     Options::command()
         .try_get_matches_from(all)
-        .and_then(|matches| Options::from_arg_matches(&matches))
+        .and_then(|matches| {
+            let given = in_words(&matches);
+            Options::from_arg_matches(&matches).map(|options| Options { given, ..options })
+        })
         .map_err(|error| (error, taken.join(" ")))
 }
 

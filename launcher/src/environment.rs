@@ -7,6 +7,7 @@ use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStringExt;
 
 use torchrs_job::environment::{MAX_CONNECTIONS, PARENT_PID, STORE_FD};
+use torchrs_rendezvous::token::TOKEN;
 
 use crate::console::{is_terminal, terminal_size};
 use crate::lines::prefix;
@@ -31,6 +32,11 @@ pub struct Of<'a> {
 /// The environment of this process, as it is.
 pub fn own() -> Vec<CString> {
     pairs(std::env::vars_os())
+}
+
+/// The same without the job's secret, which is no business of a remote shell's.
+pub fn without_token() -> Vec<CString> {
+    pairs(std::env::vars_os().filter(|(name, _)| name != TOKEN))
 }
 
 /// The environment of this process with the contract's variables set.

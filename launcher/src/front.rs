@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use nix::fcntl::OFlag;
 use nix::unistd::{Pid, pipe2};
+use serde::Serialize;
 
 use crate::cli::{self, Options};
 use crate::console::say;
@@ -16,12 +17,14 @@ use crate::environment;
 use crate::failure::{Doing, Failure};
 use crate::hosts::{HostsPlan, STATIC_PORT};
 use crate::outputs::{Stream, destination};
-use crate::plan::Plan;
+use crate::plan::{self, Plan};
 use crate::preflight;
+use crate::process::Process;
 use crate::program;
 use crate::signals::undo_inherited;
 use crate::simulate;
 use crate::spawn::{Child, SUPERVISOR, Stdio, c_string};
+use crate::ssh::near;
 use crate::tool::Overseer;
 use crate::tree;
 
@@ -30,6 +33,16 @@ pub fn main() -> i32 {
     undo_inherited();
     tree::leave_alone_who_is_here();
     let options = cli::options();
+    if options.ssh.names_hosts() {
+        keep_foreign_descriptors_out();
+        return near::launch(options).unwrap_or_else(|failure| {
+            say(&format!("{failure}\n"));
+            failure.code
+        });
+    }
+    if let Some(reason) = options.ssh.misfit_without_hosts() {
+        cli::refuse(reason);
+    }
     let nproc =
         options.nproc.resolve(options.simulate_gpus).unwrap_or_else(|reason| cli::refuse(reason));
     if let Some(reason) = options.misfit(nproc) {
@@ -45,6 +58,18 @@ fn run(options: Options, nproc: usize) -> Result<i32, Failure> {
     keep_foreign_descriptors_out();
     let hosts =
         HostsPlan::of(&options).unwrap_or_else(|reason| cli::refuse(cli::with_variables(reason)));
+    let mut overseer = Overseer::new()?;
+    let plan = prepare(&mut overseer, options, nproc, hosts)?;
+    supervise(&mut overseer, SUPERVISOR, &plan)
+}
+
+/// Works out all that can be refused before anything is started.
+pub fn prepare(
+    overseer: &mut Overseer,
+    options: Options,
+    nproc: usize,
+    hosts: Option<HostsPlan>,
+) -> Result<Plan, Failure> {
     let master_port = match &hosts {
         None => preflight::master_port(options.master_port)?,
         // Where all meet is the launcher's own.
@@ -64,6 +89,7 @@ fn run(options: Options, nproc: usize) -> Result<i32, Failure> {
         master_addr: options.master_addr.unwrap_or_else(|| "127.0.0.1".into()),
         master_port,
         hosts,
+        under_launcher: options.under_launcher.is_some(),
         simulated: None,
         run_folder: None,
         outputs: Vec::new(),
@@ -92,33 +118,47 @@ fn run(options: Options, nproc: usize) -> Result<i32, Failure> {
         }
         plan.run_folder = Some(folder);
     }
-    let mut overseer = Overseer::new()?;
-    plan.program = program::find(&mut overseer, &plan.argv[0], options.no_build)?;
+    plan.program = program::find(overseer, &plan.argv[0], options.no_build)?;
     if let Some(gpus) = options.simulate_gpus {
-        let simulated = simulate::find(&mut overseer, gpus, &plan, options.no_build)?;
+        let (program, name) = (&plan.program, &plan.argv[0]);
+        let simulated = simulate::find(overseer, gpus, program, name, options.no_build)?;
         say(&format!("{simulated}\n"));
         plan.simulated = Some(simulated);
     }
-    supervise(&mut overseer, &plan)
+    Ok(plan)
 }
 
-/// Runs the job in a supervisor of its own; returns the exit code.
-fn supervise(overseer: &mut Overseer, plan: &Plan) -> Result<i32, Failure> {
+/// Starts the supervisor of a plan in this role.
+pub fn start_supervisor(
+    role: &str,
+    plan: &impl Serialize,
+    stdio: [Stdio<'_>; 3],
+) -> Result<Process, Failure> {
     let what = || "cannot start the supervisor".to_owned();
     let (theirs, ours) = pipe2(OFlag::O_CLOEXEC).doing(what)?;
     let args = [theirs.as_raw_fd(), Pid::this().as_raw()];
     let child = Child {
-        role: SUPERVISOR,
+        role,
         args: args.map(|arg| c_string(arg.to_string().into())).to_vec(),
         env: &environment::own(),
-        stdio: [Stdio::Inherit, Stdio::Inherit, Stdio::Inherit],
+        stdio,
         pass: &[theirs.as_fd()],
         new_session: true,
     };
     let child = child.spawn().doing(what)?;
     drop(theirs);
     // A supervisor that died already cannot read; how it ended says more than that.
-    let _ = plan.send(ours);
+    let _ = plan::send(plan, ours);
+    Ok(child)
+}
+
+/// Runs the job in a supervisor of its own; returns the exit code.
+pub fn supervise(
+    overseer: &mut Overseer,
+    role: &str,
+    plan: &impl Serialize,
+) -> Result<i32, Failure> {
+    let child = start_supervisor(role, plan, [Stdio::Inherit, Stdio::Inherit, Stdio::Inherit])?;
     let exit = overseer.oversee(&child);
     if exit.signal().is_some() {
         say(&format!("torchrs-launch: the supervisor was {exit}; all workers were stopped\n"));
@@ -128,13 +168,13 @@ fn supervise(overseer: &mut Overseer, plan: &Plan) -> Result<i32, Failure> {
 
 /// Marks every descriptor that came from whoever started the launcher close-on-exec: a worker
 /// gets what is meant for it, and holds nobody's pipe open.
-fn keep_foreign_descriptors_out() {
+pub fn keep_foreign_descriptors_out() {
     // SAFETY: close_range takes three integers. An old kernel refuses, and nothing is lost.
     unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
 }
 
 /// 128 random bits, in hexadecimal.
-fn random_id() -> Result<String, Failure> {
+pub fn random_id() -> Result<String, Failure> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom")
         .and_then(|mut file| file.read_exact(&mut bytes))

@@ -27,9 +27,9 @@ use crate::worker::{Ended, Worker};
 
 /// A terminal, a wrapper and the shell may all send the same Ctrl-C: signals to stop that follow
 /// the first so closely are the same wish, not a second one.
-const SAME_WISH: Duration = Duration::from_millis(300);
+pub const SAME_WISH: Duration = Duration::from_millis(300);
 /// After a failure or a signal, output that a reader does not take for so long is dropped.
-const STUCK_READER: Duration = Duration::from_secs(5);
+pub const STUCK_READER: Duration = Duration::from_secs(5);
 
 const SIGNALS: u64 = u64::MAX;
 const FRONT: u64 = u64::MAX - 1;
@@ -128,6 +128,13 @@ pub enum News {
     Stop(bool),
     /// For the user's eyes.
     Say(String),
+}
+
+/// What a signal that asks for the end leads to.
+pub fn grace_notice(signal: Signal, grace: Duration) -> String {
+    format!(
+        "torchrs-launch: {signal}: the workers have {grace:?} to end; a second signal kills them at once"
+    )
 }
 
 /// How an attempt ended.
@@ -352,10 +359,9 @@ impl<'a> Group<'a> {
                 self.signal = Some((signal, now));
                 self.ask_all_to_end(signal);
                 let grace = self.plan.grace;
-                self.relay.notice(format!(
-                    "torchrs-launch: {signal}: the workers have {grace:?} to end; a second signal \
-                     kills them at once"
-                ));
+                if !self.plan.under_launcher {
+                    self.relay.notice(grace_notice(signal, grace));
+                }
                 self.stop = Some(Stop::after_signal(self.stop, now, self.plan.grace));
             }
         }

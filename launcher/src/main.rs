@@ -33,6 +33,7 @@ mod shim;
 mod signals;
 mod simulate;
 mod spawn;
+mod ssh;
 mod stop;
 mod streams;
 mod supervisor;
@@ -45,6 +46,8 @@ fn main() {
     let code = match args.next() {
         Some(name) if name == spawn::SHIM => shim::become_program(args),
         Some(name) if name == spawn::SUPERVISOR => supervisor::main(args),
+        Some(name) if name == spawn::SSH_SUPERVISOR => supervisor::of_plan(args, ssh::near::run),
+        _ if args.next().is_some_and(|arg| arg == ssh::wire::REMOTE_END) => ssh::far::main(),
         _ => front::main(),
     };
     std::process::exit(code);

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::hosts::HostsPlan;
@@ -39,6 +40,8 @@ pub struct Plan {
     pub master_port: u16,
     /// Of a job over several hosts.
     pub hosts: Option<HostsPlan>,
+    /// Whether another launcher has started this one by ssh, and says what concerns all hosts.
+    pub under_launcher: bool,
     /// What stands in for GPUs, if something does.
     pub simulated: Option<Simulated>,
     /// The folder that holds `attempt_<k>/<rank>/`, if there are log files.
@@ -73,17 +76,16 @@ impl Simulated {
     }
 }
 
-impl Plan {
-    /// Writes the plan for the supervisor that reads at the other end of `pipe`.
-    pub fn send(&self, pipe: OwnedFd) -> std::io::Result<()> {
-        File::from(pipe).write_all(&serde_json::to_vec(self)?)
-    }
+/// Writes a plan for the supervisor that reads at the other end of `pipe`.
+pub fn send(plan: &impl Serialize, pipe: OwnedFd) -> std::io::Result<()> {
+    File::from(pipe).write_all(&serde_json::to_vec(plan)?)
+}
 
-    pub fn receive(pipe: OwnedFd) -> std::io::Result<Plan> {
-        let mut bytes = Vec::new();
-        File::from(pipe).read_to_end(&mut bytes)?;
-        Ok(serde_json::from_slice(&bytes)?)
-    }
+/// The plan that was [sent](send).
+pub fn receive<P: DeserializeOwned>(pipe: OwnedFd) -> std::io::Result<P> {
+    let mut bytes = Vec::new();
+    File::from(pipe).read_to_end(&mut bytes)?;
+    Ok(serde_json::from_slice(&bytes)?)
 }
 
 /// An empty file in memory, gone with its last descriptor.

@@ -61,11 +61,23 @@ pub fn run_folder(dir: &Path, run_id: &str, job_id: &str) -> Result<PathBuf, Fai
 const FIXED_DESCRIPTORS: u64 = 20;
 /// And per worker: pidfd, error record, two pipes, its connection to the store.
 const PER_WORKER: u64 = 5;
+/// Of a remote shell: pidfd, three pipes, two pipes to the relay. While it starts, their other ends.
+const PER_HOST: u64 = 8;
 
 /// Makes sure that the supervisor can hold all the descriptors it needs, by raising the soft
 /// limit if the hard one allows it.
 pub fn descriptors(nproc: usize, log_files: usize) -> Result<(), Failure> {
     let needed = FIXED_DESCRIPTORS + PER_WORKER * nproc as u64 + log_files as u64;
+    raise_limit(needed, &format!("{nproc} workers"), "start fewer workers or log to fewer files")
+}
+
+/// The same for the launchers of so many hosts.
+pub fn descriptors_of_hosts(hosts: usize) -> Result<(), Failure> {
+    let needed = FIXED_DESCRIPTORS + PER_HOST * hosts as u64;
+    raise_limit(needed, &format!("the launchers of {hosts} hosts"), "name fewer hosts")
+}
+
+fn raise_limit(needed: u64, who: &str, else_do: &str) -> Result<(), Failure> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)
         .doing(|| "cannot read the limit on open files".into())?;
     if needed <= soft {
@@ -73,8 +85,7 @@ pub fn descriptors(nproc: usize, log_files: usize) -> Result<(), Failure> {
     }
     if needed > hard {
         return Err(Failure::new(format!(
-            "{nproc} workers need {needed} open files here, but the limit is {hard} (ulimit -n): \
-             raise it, or start fewer workers or log to fewer files"
+            "{who} need {needed} open files here, but the limit is {hard} (ulimit -n): raise it, or {else_do}"
         )));
     }
     setrlimit(Resource::RLIMIT_NOFILE, needed, hard)

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cargo::Workspace;
 use crate::failure::Failure;
-use crate::plan::{LIBRARY, Plan, Simulated};
+use crate::plan::{LIBRARY, Simulated};
 use crate::tool::Overseer;
 
 /// The library's name as a target of cargo.
@@ -16,11 +16,12 @@ const PACKAGE: (&str, &str) = ("torchrs", "crates/simulator");
 const FILE: &str = "libtorchrs_simulated_gpu.so";
 
 /// Finds the library, or builds it where the current folder's workspace has it or uses the package that
-/// it comes with. A program that is a path is run as it is, with the library beside it.
+/// it comes with. A program whose `name` is a path is run as it is, with the library beside it.
 pub fn find(
     overseer: &mut Overseer,
     gpus: u32,
-    plan: &Plan,
+    program: &Path,
+    name: &OsStr,
     no_build: bool,
 ) -> Result<Simulated, Failure> {
     if let Some(library) = std::env::var_os(LIBRARY).filter(|path| !path.is_empty()) {
@@ -31,8 +32,8 @@ pub fn find(
         };
     }
     let is_path = |name: &OsStr| name.as_encoded_bytes().contains(&b'/');
-    let beside = || beside(&plan.program);
-    let library = match is_path(&plan.argv[0]) {
+    let beside = || beside(program);
+    let library = match is_path(name) {
         _ if no_build => beside(),
         true => match beside() {
             Some(library) => Some(library),
@@ -48,7 +49,7 @@ pub fn find(
         Failure::new(format!(
             "--simulate-gpus: {FILE} is neither beside {} nor beside torchrs-launch; {} or name it \
              in {LIBRARY}",
-            plan.program.display(),
+            program.display(),
             how_to_get_it(no_build)
         ))
     })

@@ -16,6 +16,8 @@ use crate::process::Process;
 pub const SHIM: &str = "torchrs-worker-shim";
 /// `argv[0]` of the process that runs the job.
 pub const SUPERVISOR: &str = "torchrs-supervisor";
+/// `argv[0]` of the process that runs the launchers of several hosts.
+pub const SSH_SUPERVISOR: &str = "torchrs-ssh-supervisor";
 
 /// One of the child's standard streams.
 pub enum Stdio<'a> {
@@ -29,7 +31,7 @@ pub enum Stdio<'a> {
 
 /// What a child starts with.
 pub struct Child<'a> {
-    /// [`SHIM`] or [`SUPERVISOR`].
+    /// [`SHIM`], [`SUPERVISOR`] or [`SSH_SUPERVISOR`].
     pub role: &'a str,
     /// The arguments after `argv[0]`.
     pub args: Vec<CString>,

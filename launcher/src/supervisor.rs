@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use nix::sys::prctl;
 use nix::unistd::{Pid, getppid};
+use serde::de::DeserializeOwned;
 use torchrs_job::store::StoreServer;
 
 use crate::console;
@@ -18,7 +19,7 @@ use crate::group::{Group, Outcome, Watch};
 use crate::hosts;
 use crate::logs;
 use crate::place::Place;
-use crate::plan::Plan;
+use crate::plan::{self, Plan};
 use crate::process::Process;
 use crate::report::Report;
 
@@ -27,6 +28,15 @@ const REPORT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// `args`: the pipe that the plan comes through, the front's pid. Returns the exit code.
 pub fn main(args: ArgsOs) -> i32 {
+    of_plan(args, run)
+}
+
+/// Runs the plan that comes through a pipe; `run` is given the front, too. `args`: the pipe, the front's pid. Returns
+/// the exit code.
+pub fn of_plan<P: DeserializeOwned>(
+    args: ArgsOs,
+    run: impl FnOnce(P, Process) -> Result<i32, Failure>,
+) -> i32 {
     let numbers: Vec<i32> = args.filter_map(|arg| arg.to_str()?.parse().ok()).collect();
     let &[plan, front] = numbers.as_slice() else {
         console::say("torchrs-launch: the supervisor is started by torchrs-launch only\n");
@@ -34,23 +44,32 @@ pub fn main(args: ArgsOs) -> i32 {
     };
     // SAFETY: the front passed this descriptor to this process for this one use.
     let plan = unsafe { OwnedFd::from_raw_fd(plan) };
-    run(plan, Pid::from_raw(front)).unwrap_or_else(|failure| {
+    let ended = begin(plan, Pid::from_raw(front)).and_then(|begun| match begun {
+        Some((plan, front)) => run(plan, front),
+        // The front died before it could be watched.
+        None => Ok(1),
+    });
+    ended.unwrap_or_else(|failure| {
         say(format!("{failure}\n"));
         failure.code
     })
 }
 
-fn run(plan: OwnedFd, front: Pid) -> Result<i32, Failure> {
+/// The plan and the front, unless that has died already.
+fn begin<P: DeserializeOwned>(plan: OwnedFd, front: Pid) -> Result<Option<(P, Process)>, Failure> {
     let what = || "cannot set up the supervisor".to_owned();
     prctl::set_name(c"torchrs-launch").doing(what)?;
     prctl::set_child_subreaper(true).doing(what)?;
-    let plan = Plan::receive(plan).doing(what)?;
+    let plan = plan::receive(plan).doing(what)?;
     let front_process = Process::open(front).doing(what)?;
     if getppid() != front {
-        // The front died before it could be watched.
-        return Ok(1);
+        return Ok(None);
     }
-    let watch = Watch::new(front_process).doing(what)?;
+    Ok(Some((plan, front_process)))
+}
+
+fn run(plan: Plan, front: Process) -> Result<i32, Failure> {
+    let watch = Watch::new(front).doing(|| "cannot set up the supervisor".into())?;
     let started_at = SystemTime::now();
     if let Some(hosts) = &plan.hosts {
         let keep = |attempt, outcome: &Outcome| keep_records(&plan, attempt, outcome);
@@ -86,7 +105,7 @@ fn keep_records(plan: &Plan, attempt: u32, outcome: &Outcome) {
 }
 
 /// Writes `text` to standard error, unless nobody takes it in time.
-fn say(text: String) {
+pub fn say(text: String) {
     if text.is_empty() {
         return;
     }

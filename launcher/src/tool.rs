@@ -49,6 +49,11 @@ impl Overseer {
         Ok(Overseer { signals, asked_to_stop: None })
     }
 
+    /// The signals of this process, for whoever oversees a child in a way of its own.
+    pub fn signals(&self) -> &Signals {
+        &self.signals
+    }
+
     /// Runs `tool` to its end.
     ///
     /// # Errors

@@ -17,7 +17,7 @@ enum By {
 
 /// All of them, each with its meaning for the reference. What begins with `TORCHRS_TEST_` or `TORCHRS_SIMULATED_TEST_` is
 /// the tests' own.
-const KNOWN: &[(&str, By, &str)] = &[
+const KNOWN: [(&str, By, &str); 30] = [
     (
         "TORCHRS_BENCH_MODEL",
         By::Developer,
@@ -121,6 +121,11 @@ const KNOWN: &[(&str, By, &str)] = &[
         "TORCHRS_SIMULATE_GPUS",
         By::Simulation,
         "number of simulated GPUs in place of real ones; 0: none",
+    ),
+    (
+        "TORCHRS_SSH",
+        By::User,
+        "how `torchrs-launch --hosts` reaches other hosts, in place of its option `--ssh`",
     ),
     ("TORCHRS_STORE_FD", By::Parent, "descriptor of the socket to the launcher's store"),
     (

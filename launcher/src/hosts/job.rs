@@ -102,7 +102,8 @@ impl Job<'_> {
                 self.link.host.command(Command::Finish(code, text));
             }
             Event::Over(code, _) => {
-                if let Some(leader) = self.leader.as_ref().filter(|_| code != 0 && !self.leads) {
+                let tells = code != 0 && !self.leads && !self.plan.under_launcher;
+                if let Some(leader) = self.leader.as_ref().filter(|_| tells) {
                     (self.say)(format!(
                         "torchrs-launch: the job ended with exit code {code}; the launcher on {leader} has the report\n"
                     ));

@@ -144,6 +144,36 @@ fn static_endpoint(options: &Options) -> Result<(Endpoint, Option<bool>), String
     Ok((Endpoint { host, port }, Some(rank == 0)))
 }
 
+/// The job's secret. Without one nothing may listen beyond loopback.
+fn token(options: &Options, endpoint: &Endpoint) -> Result<Option<(String, String)>, String> {
+    if let Some(token) = options.under_launcher.as_ref().and_then(|starter| starter.token.clone()) {
+        return Ok(Some(("the token from the launcher that started this one".to_owned(), token)));
+    }
+    let found = match &options.token_file {
+        Some(path) => {
+            JobToken::from_file(path).map_err(|error| error.to_string())?;
+            let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+            Some((path.display().to_string(), text))
+        }
+        None => {
+            std::env::var(TOKEN).ok().filter(|text| !text.is_empty()).map(|t| (TOKEN.to_owned(), t))
+        }
+    };
+    if let Some((source, text)) = &found {
+        JobToken::new(source, text).map_err(|error| error.to_string())?;
+        return Ok(found);
+    }
+    let resolved = (endpoint.host.as_str(), endpoint.port).to_socket_addrs();
+    let loopback = resolved.is_ok_and(|mut all| all.all(|address| address.ip().is_loopback()));
+    match loopback {
+        true => Ok(None),
+        false => Err(format!(
+            "a job over several hosts needs a secret that all of them have: set {TOKEN} to the same text on each \
+             (`openssl rand -hex 16` makes one), or give --token-file"
+        )),
+    }
+}
+
 fn own_address(text: &str) -> Result<IpAddr, String> {
     let resolved =
         (text, 0).to_socket_addrs().map_err(|error| format!("--local-addr `{text}`: {error}"))?;

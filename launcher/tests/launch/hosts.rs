@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use crate::job::{Done, Job, eventually, living, run, sh, start};
 
 /// A port that is free now, and the next, too; not of those that the system gives to others.
-fn port() -> u16 {
+pub fn port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
         let count = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -14,5 +14,6 @@ mod options;
 mod output;
 mod programs;
 mod signals;
+mod ssh;
 mod survivors;
 mod worker;
