@@ -83,8 +83,14 @@ impl HostsPlan {
             join_timeout: conf.join_timeout.unwrap_or(Settings::default().join_timeout),
             ..Settings::default()
         };
-        let token = token::given(options.token_file.as_deref(), &endpoint)
-            .map_err(|error| error.to_string())?;
+        let starter = options.under_launcher.as_ref();
+        let token = match starter.and_then(|starter| starter.token.clone()) {
+            Some(text) => {
+                Some(("the token from the launcher that started this one".to_owned(), text))
+            }
+            None => token::given(options.token_file.as_deref(), &endpoint)
+                .map_err(|error| error.to_string())?,
+        };
         let local_addr = options.local_addr.as_deref().map(own_address).transpose()?;
         Ok(Some(HostsPlan {
             settings,
@@ -142,36 +148,6 @@ fn static_endpoint(options: &Options) -> Result<(Endpoint, Option<bool>), String
     };
     let port = if options.master_port == 0 { STATIC_PORT } else { options.master_port };
     Ok((Endpoint { host, port }, Some(rank == 0)))
-}
-
-/// The job's secret. Without one nothing may listen beyond loopback.
-fn token(options: &Options, endpoint: &Endpoint) -> Result<Option<(String, String)>, String> {
-    if let Some(token) = options.under_launcher.as_ref().and_then(|starter| starter.token.clone()) {
-        return Ok(Some(("the token from the launcher that started this one".to_owned(), token)));
-    }
-    let found = match &options.token_file {
-        Some(path) => {
-            JobToken::from_file(path).map_err(|error| error.to_string())?;
-            let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
-            Some((path.display().to_string(), text))
-        }
-        None => {
-            std::env::var(TOKEN).ok().filter(|text| !text.is_empty()).map(|t| (TOKEN.to_owned(), t))
-        }
-    };
-    if let Some((source, text)) = &found {
-        JobToken::new(source, text).map_err(|error| error.to_string())?;
-        return Ok(found);
-    }
-    let resolved = (endpoint.host.as_str(), endpoint.port).to_socket_addrs();
-    let loopback = resolved.is_ok_and(|mut all| all.all(|address| address.ip().is_loopback()));
-    match loopback {
-        true => Ok(None),
-        false => Err(format!(
-            "a job over several hosts needs a secret that all of them have: set {TOKEN} to the same text on each \
-             (`openssl rand -hex 16` makes one), or give --token-file"
-        )),
-    }
 }
 
 fn own_address(text: &str) -> Result<IpAddr, String> {

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::engine::Offered;
 use super::failure::published;
 use super::rail::GRACE;
 use crate::distributed::reminder::Reminder;
-use crate::distributed::shm::{Identity, ShmBackend, wait_for_key};
+use crate::distributed::shm::{Identity, ShmBackend, check_started, wait_for_key};
 use crate::distributed::{Deadline, Store, WorkerEnv};
 use crate::error::{Error, Result};
 
@@ -29,21 +30,23 @@ pub(super) struct Card {
     /// What its ranks are built from.
     identity: String,
     pub first_rank: usize,
-    /// For each member its process, and where it listens.
-    pub members: Vec<(i32, Vec<u8>)>,
+    pub members: Vec<MemberCard>,
 }
+
+/// What a member says of itself: its process, where it listens, and what it can use.
+pub(super) type MemberCard = (i32, Vec<u8>, Offered);
 
 /// Tells machines, and starts of one, from others.
 pub(super) fn machine() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
 }
 
-/// The cards of all hosts. `own` is this member's process, and where it listens.
+/// The cards of all hosts. `own` is this member's.
 pub(super) fn meet(
     env: &WorkerEnv,
     store: &Store,
     local: &ShmBackend,
-    own: (i32, Vec<u8>),
+    own: MemberCard,
     prefix: &str,
     deadline: &Deadline,
 ) -> Result<Vec<Card>> {
@@ -102,7 +105,7 @@ impl Meeting<'_> {
     }
 
     /// Writes this host's card.
-    fn show(&self, members: Vec<(i32, Vec<u8>)>) -> Result<()> {
+    fn show(&self, members: Vec<MemberCard>) -> Result<()> {
         let env = self.env;
         let name = nix::unistd::gethostname().map_or_else(
             |_| format!("number {}", env.group_rank),
@@ -137,6 +140,10 @@ impl Meeting<'_> {
             let look = || {
                 self.look_around()?;
                 self.ask_around()?;
+                // Nobody is left on its host who could say so, where it has no other ranks.
+                check_started(store, next, || {
+                    format!("rank {} waits for other hosts", self.env.rank)
+                })?;
                 reminder.remind(|| {
                     format!(
                         "rank {} is in the rendezvous of {world} ranks on several hosts; not there: {}",

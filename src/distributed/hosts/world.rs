@@ -9,13 +9,10 @@ use torchrs_links::{Addresses, Listener};
 
 use super::HostsBackend;
 use super::cards::{self, Card};
-use super::failure::publish;
-use crate::distributed::shm::{self, AbortRecord, Cause, Seat};
 use super::engine::mpi::MpiWorld;
 use super::engine::{Offered, choose};
-use crate::distributed::shm::{
-    self, AbortRecord, Cause, Identity, Seat, ShmBackend, check_started, wait_for_key,
-};
+use super::failure::publish;
+use crate::distributed::shm::{self, AbortRecord, Cause, Seat};
 use crate::distributed::{Deadline, Store, WorkerEnv};
 use crate::error::{Error, Result};
 
@@ -38,21 +35,6 @@ pub(super) struct Member {
     pub pid: i32,
     pub addresses: Addresses,
 }
-
-/// What a host says of its members.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
-struct Card {
-    name: String,
-    /// Of the machine: several hosts may be on one.
-    machine: String,
-    /// What its ranks are built from.
-    identity: String,
-    first_rank: usize,
-    members: Vec<MemberCard>,
-}
-
-/// What a member says of itself: its process, where it listens, and what it can use.
-type MemberCard = (i32, Vec<u8>, Offered);
 
 /// Joins the group of all processes of the job. `prefix` is what its keys begin with.
 ///
@@ -88,7 +70,7 @@ pub(in crate::distributed) fn join(
             let addresses = listener.addresses().encode();
             Ok((std::process::id() as i32, addresses, Offered::own(world_size)?))
         };
-        let met = own().and_then(|own| meet(env, &store, &local, own, &prefix, deadline));
+        let met = own().and_then(|own| cards::meet(env, &store, &local, own, &prefix, deadline));
         // Those of this host, who wait alike.
         let met = met.inspect_err(|error| local.abort(&error.to_string()));
         met.map(|cards| (local, cards))
@@ -123,106 +105,6 @@ fn of_launcher(env: &WorkerEnv, store: &Store) -> Result<(IpAddr, [u8; 32])> {
         );
         Error::config("LOCAL_WORLD_SIZE", what)
     })
-}
-
-/// The cards of all hosts.
-fn meet(
-    env: &WorkerEnv,
-    store: &Store,
-    local: &ShmBackend,
-    own: MemberCard,
-    prefix: &str,
-    deadline: &Deadline,
-) -> Result<Vec<Card>> {
-    let me = env.rank;
-    let look = || local.failure(&format!("rank {me} waits for other hosts")).map_or(Ok(()), Err);
-    let (all, member) = (format!("@host/{prefix}/cards"), |i| format!("@host/{prefix}/member/{i}"));
-    store.set(&member(env.local_rank), &encode(&own)?)?;
-    if env.local_rank != 0 {
-        // Its host's first says better what is missing.
-        let patient = Deadline::after(deadline.remaining() + GRACE);
-        wait_for_key(store, &all, &patient, LOOK, look)?;
-        return decode(&store.get(&all, patient)?);
-    }
-    let mut members = Vec::new();
-    for i in 0..env.local_world_size {
-        wait_for_key(store, &member(i), deadline, LOOK, look)?;
-        members.push(decode(&store.get(&member(i), *deadline)?)?);
-    }
-    let name = nix::unistd::gethostname().map_or_else(
-        |_| format!("number {}", env.group_rank),
-        |name| name.to_string_lossy().into_owned(),
-    );
-    let first_rank = me - env.local_rank;
-    let identity = Identity::own().encode();
-    let (name_of_card, machine) = (name.clone(), machine());
-    let card = encode(&Card { name: name_of_card, machine, identity, first_rank, members })?;
-    let host = |number: usize| format!("{prefix}/host/{number}");
-    let there = store.compare_set(&host(env.group_rank), None, &card)?;
-    if there.as_ref() != Some(&card) {
-        let other: Option<Card> = there.and_then(|there| decode(&there).ok());
-        let other = other.map_or_else(String::new, |card| format!(" ({})", card.name));
-        let what = format!(
-            "is {} on this host ({name}), and another host{other} of this job has that number already",
-            env.group_rank
-        );
-        return Err(Error::config("GROUP_RANK", what));
-    }
-    let failed = format!("{prefix}/failed");
-    let mut cards: Vec<Card> = Vec::new();
-    let mut next = 0;
-    let reminder = Reminder::new();
-    while next < env.world_size {
-        let (key, seen) = (host(cards.len()), next);
-        let look = || {
-            look()?;
-            if let Some(record) = published(store, &failed, Duration::from_millis(50)) {
-                return Err(Error::Aborted(record.reason));
-            }
-            // Nobody is left on its host who could say so, where it has no other ranks.
-            check_started(store, seen, || format!("rank {me} waits for other hosts"))?;
-            reminder.remind(|| {
-                let (number, world) = (cards.len(), env.world_size);
-                format!(
-                    "rank {me} is in the rendezvous of {world} ranks on several hosts; not there: host {number}, whose \
-                     first rank is {seen}"
-                )
-            });
-            Ok(())
-        };
-        let here = wait_for_key(store, &key, deadline, LOOK, look);
-        here.map_err(|error| match error {
-            Error::Timeout { seconds, .. } => {
-                let (number, world) = (cards.len(), env.world_size);
-                let message = format!(
-                    "rendezvous of {world} ranks on several hosts: host {number}, whose first rank is {seen}, is not \
-                     there"
-                );
-                Error::Timeout { seconds, message }
-            }
-            other => other,
-        })?;
-        let card: Card = decode(&store.get(&key, *deadline)?)?;
-        if card.first_rank != next || card.members.is_empty() {
-            let what = format!(
-                "of host {} ({}) is {}, and should be {next}: ranks count on from host to host, in the order of \
-                 GROUP_RANK",
-                cards.len(),
-                card.name,
-                card.first_rank
-            );
-            return Err(Error::config("RANK", what));
-        }
-        let theirs = Identity::decode(Some(card.identity.as_bytes()));
-        let warning = Identity::own().check(me, card.first_rank, &theirs)?;
-        if let Some(warning) = warning.filter(|_| card.first_rank == 0) {
-            crate::multiprocessing::report::say(&format!("torchrs: warning: {warning}"));
-        }
-        next += card.members.len();
-        cards.push(card);
-    }
-    store.set(&all, &encode(&cards)?)?;
-    Ok(cards)
 }
 
 /// MPI, where all ranks have it.

@@ -31,14 +31,19 @@ impl MpiWorld {
     /// As [`Mpi::load`]; [`Error::Config`] where MPI has other processes than the job.
     pub fn join(rank: usize, world_size: usize, deadline: &Deadline) -> Result<Self> {
         let none = &mut || None;
-        let all = Mpi::load(*deadline)?.world()?.duplicate(*deadline, none)?;
+        let world = Mpi::load(*deadline)?.world();
+        let all = world.and_then(|world| world.duplicate(*deadline, none));
+        let all = all.map_err(torchrs_mpi::Failure::into_error)?;
         if all.size() != world_size {
             let what = format!("is {world_size}, and MPI knows {} processes", all.size());
             return Err(Error::config("WORLD_SIZE", what));
         }
         let mut told = vec![0i64; world_size];
         told[all.rank()] = rank as i64;
-        let told = all.all_gather(told, &vec![8; world_size])?.wait(*deadline, none)?;
+        let told = all.all_gather(told, &vec![8; world_size]);
+        let told = told
+            .and_then(|told| told.wait(*deadline, none))
+            .map_err(torchrs_mpi::Failure::into_error)?;
         let mut ranks = vec![usize::MAX; world_size];
         for (mpi, &rank) in told.iter().enumerate() {
             ranks[rank as usize] = mpi;
