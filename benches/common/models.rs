@@ -35,6 +35,19 @@ pub fn lenet5() -> Sequential {
         .append(Linear::new(84, 10))
 }
 
+/// A GPT-2 of 10.7 million parameters, without dropout.
+pub fn nanogpt() -> GPT2Config {
+    let config = GPT2Config {
+        n_layer: 6,
+        n_embd: 384,
+        n_head: 6,
+        vocab_size: 65,
+        n_positions: 256,
+        ..GPT2Config::gpt2()
+    };
+    config.no_dropout()
+}
+
 fn mnist_cnn() -> Sequential {
     Sequential::new()
         .append(Conv2d::new(1, 32, 3))
@@ -185,18 +198,11 @@ pub fn training(name: &str) -> Option<Training> {
             (predict(model, [50, 32], 4096, adam), "tok/s")
         }
         "nanogpt" | "gpt2" => {
-            let small = GPT2Config {
-                n_layer: 6,
-                n_embd: 384,
-                n_head: 6,
-                vocab_size: 65,
-                n_positions: 256,
-                ..GPT2Config::gpt2()
-            };
-            let (config, batch) = if name == "gpt2" { (GPT2Config::gpt2(), 1) } else { (small, 8) };
+            let (config, batch) =
+                if name == "gpt2" { (GPT2Config::gpt2().no_dropout(), 1) } else { (nanogpt(), 8) };
             let vocabulary = config.vocab_size as i64;
             let adamw = |p| AdamW::new(p, AdamWOptions { lr: 1e-4, ..Default::default() });
-            let model = GPT2LMHeadModel::new(config.no_dropout());
+            let model = GPT2LMHeadModel::new(config);
             (predict(model, [batch, 256], vocabulary, adamw), "tok/s")
         }
         _ => return None,

@@ -9,6 +9,7 @@ use torchrs::distributed::{ProcessGroup, StoreServer};
 use torchrs::multiprocessing::Process;
 
 /// The number of ranks on the command line.
+#[allow(dead_code, reason = "not every benchmark is told it")]
 pub fn asked() -> Option<usize> {
     std::env::args().find_map(|arg| arg.parse().ok())
 }
@@ -20,6 +21,7 @@ pub fn spawn(world: usize, rank: impl Fn(()) -> Result<()> + Copy + 'static) -> 
 }
 
 /// [`spawn`] with an argument for all ranks.
+#[allow(dead_code, reason = "a launcher starts the ranks of some benchmarks")]
 pub fn spawn_with<A>(
     world: usize,
     rank: impl Fn(A) -> Result<()> + Copy + 'static,

@@ -16,6 +16,7 @@ TITLES = {
     "ddp": "Data parallel, two ranks of one thread",
     "train_step": "The default training step on two ranks",
     "loader": "Loading data",
+    "hosts": "Two hosts, as network namespaces of one machine",
     "overhead": "Small ops",
     "elem": "Elementwise, reductions, norms, pooling, indexing",
     "gemm": "Matrix products",
