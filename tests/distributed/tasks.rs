@@ -123,7 +123,9 @@ impl Job {
         for (name, value) in self.variables(rank) {
             process = process.env(name, value);
         }
-        for (name, value) in [("TORCHRS_TIMEOUT_S", "60")].iter().chain(more) {
+        // They have an MPI's environment, and no MPI has started them.
+        let own = [("TORCHRS_TIMEOUT_S", "60"), ("TORCHRS_HOSTS_ENGINE", "tcp")];
+        for (name, value) in own.iter().chain(more) {
             process = process.env(name, value);
         }
         process.spawn_connected(f, argument).unwrap()
