@@ -41,6 +41,8 @@ pub struct Host {
     kill_at: Option<Instant>,
     /// Whether its end has been told.
     told: bool,
+    /// Pieces of output that had come when it was last asked.
+    pieces: u64,
 }
 
 impl Host {
@@ -55,6 +57,7 @@ impl Host {
             exit: None,
             kill_at: None,
             told: false,
+            pieces: 0,
         }
     }
 
@@ -78,6 +81,12 @@ impl Host {
     /// Whether nothing is left of its line.
     pub fn is_gone(&self) -> bool {
         self.exit.is_some() && self.closed.is_some()
+    }
+
+    /// Whether its output has got on since this was last asked, or waits for whoever reads it.
+    pub fn is_talking(&mut self) -> bool {
+        let before = std::mem::replace(&mut self.pieces, self.line.flow.pieces());
+        !self.is_over() && (self.pieces != before || self.line.flow.waits())
     }
 
     pub fn is_child(&self, pid: Pid) -> bool {

@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
@@ -38,11 +39,31 @@ pub enum News {
     Closed(Option<String>),
 }
 
+/// How a host's output gets on.
+#[derive(Debug, Default)]
+pub struct Flow {
+    /// Whether some of it waits for whoever reads this launcher's.
+    waits: AtomicBool,
+    /// Pieces that have come.
+    pieces: AtomicU64,
+}
+
+impl Flow {
+    pub fn waits(&self) -> bool {
+        self.waits.load(Ordering::Relaxed)
+    }
+
+    pub fn pieces(&self) -> u64 {
+        self.pieces.load(Ordering::Relaxed)
+    }
+}
+
 /// The way to a host.
 pub struct Line {
     pub process: Process,
     /// Nothing once it is closed: then the far end ends all that it has started.
     pub outbox: Option<Outbox>,
+    pub flow: Arc<Flow>,
 }
 
 /// Where news of all hosts go.
@@ -90,7 +111,9 @@ impl Line {
         };
         let process = child.spawn().doing(what)?;
         let outbox = Outbox::new(our_in).doing(what)?;
+        let flow = Arc::new(Flow::default());
         let reader = Reader {
+            flow: flow.clone(),
             host,
             outputs,
             post,
@@ -100,12 +123,13 @@ impl Line {
         };
         let thread = std::thread::Builder::new().name("torchrs-line".into());
         thread.spawn(move || reader.run(&our_out, &our_err)).doing(what)?;
-        Ok(Line { process, outbox: Some(outbox) })
+        Ok(Line { process, outbox: Some(outbox), flow })
     }
 }
 
 struct Reader {
     host: usize,
+    flow: Arc<Flow>,
     outputs: [OwnedFd; 2],
     post: Post,
     frames: Frames,
@@ -203,14 +227,17 @@ impl Reader {
 
     /// Waits as long as the user's terminal makes it wait.
     fn show(&self, stream: Stream, mut bytes: &[u8]) {
+        self.flow.pieces.fetch_add(1, Ordering::Relaxed);
+        self.flow.waits.store(true, Ordering::Relaxed);
         while !bytes.is_empty() {
             match write(&self.outputs[stream as usize], bytes) {
                 Ok(count) => bytes = &bytes[count..],
                 Err(Errno::EINTR) => {}
                 // The relay has given up.
-                Err(_) => return,
+                Err(_) => break,
             }
         }
+        self.flow.waits.store(false, Ordering::Relaxed);
     }
 }
 

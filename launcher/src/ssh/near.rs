@@ -39,7 +39,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 /// How long the launchers have, beyond the workers' grace time, to find out by themselves that too few are left, or
 /// to end after they were asked.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Where one has ended with a failure: when the job is over, all have ended their workers.
+/// Where one has ended by itself: when the job is over, the workers of all hosts have ended.
 const SAME_END: Duration = Duration::from_secs(5);
 /// And after a second signal.
 const IMPATIENCE: Duration = Duration::from_secs(3);
@@ -126,7 +126,9 @@ enum Ending {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Left {
     NeverBegan,
-    /// Its launcher has ended with an exit code other than 0.
+    /// Its launcher has ended with exit code 0, as those of all hosts do that the job still had.
+    InPeace,
+    /// With another one.
     Failed,
     /// Without a word.
     Lost,
@@ -280,9 +282,7 @@ impl Fleet<'_> {
                 if self.last_ended != Some(0) {
                     self.last_ended = Some(code);
                 }
-                if code != 0 {
-                    self.count_who_is_left(Left::Failed);
-                }
+                self.count_who_is_left(if code == 0 { Left::InPeace } else { Left::Failed });
             }
         }
     }
@@ -321,13 +321,14 @@ impl Fleet<'_> {
     fn count_who_is_left(&mut self, how: Left) {
         let (fewest, most) = self.plan.nnodes;
         let left = self.hosts.iter().filter(|host| !host.is_over()).count();
-        if left == 0 || left >= fewest as usize || self.ending.is_some() {
+        let enough = left >= fewest as usize && how != Left::InPeace;
+        if left == 0 || enough || self.ending.is_some() {
             return;
         }
         let patience = match how {
             // None can have started a worker.
             Left::NeverBegan if fewest == most => return self.close_all(),
-            Left::NeverBegan | Left::Failed => SAME_END,
+            Left::NeverBegan | Left::InPeace | Left::Failed => SAME_END,
             Left::Lost => self.plan.grace + PATIENCE,
         };
         self.ending = Some(Ending::Expected(Instant::now() + patience));
@@ -350,8 +351,24 @@ impl Fleet<'_> {
         let now = Instant::now();
         match self.ending {
             Some(Ending::Expected(at)) if at <= now => {
-                self.notice("too few hosts are left to go on; ending the others");
-                self.code.get_or_insert(self.last_ended.filter(|code| *code != 0).unwrap_or(OWN));
+                let in_peace = self.last_ended == Some(0);
+                // All of them are asked, so that the next answer is of this moment.
+                let talking =
+                    self.hosts.iter_mut().filter_map(|h| h.is_talking().then_some(())).count();
+                if in_peace && talking > 0 {
+                    self.ending = Some(Ending::Expected(now + SAME_END));
+                    return;
+                }
+                let left =
+                    self.plan.hosts.iter().zip(&self.hosts).filter(|(_, host)| !host.is_over());
+                let names: Vec<&str> =
+                    left.map(|(called, _)| called.target.destination.as_str()).collect();
+                let why =
+                    if in_peace { "the job is over" } else { "too few hosts are left to go on" };
+                self.notice(&format!("{why}; ending the launchers on {}", names.join(", ")));
+                if !in_peace {
+                    self.code.get_or_insert(self.last_ended.unwrap_or(OWN));
+                }
                 self.send(&ToHost::Signal(Signal::SIGTERM as i32));
                 self.ending = Some(Ending::Asked(now + self.plan.grace + PATIENCE));
             }

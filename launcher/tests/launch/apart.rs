@@ -11,13 +11,13 @@ use nix::unistd::geteuid;
 use crate::job::{Job, LAUNCHER, eventually, start};
 
 /// Hosts h1 to hN, gone when this is dropped.
-struct Lab {
-    folder: tempfile::TempDir,
+pub struct Lab {
+    pub folder: tempfile::TempDir,
 }
 
 impl Lab {
     /// Nothing where namespaces cannot be made.
-    fn new(hosts: usize) -> Option<Lab> {
+    pub fn new(hosts: usize) -> Option<Lab> {
         if !geteuid().is_root() {
             println!("skipped: hosts are network namespaces, which only root can make");
             return None;
@@ -33,7 +33,7 @@ impl Lab {
         Some(lab)
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tools/hosts/hosts");
         let mut command = Command::new(script);
         command.env("HOSTS_DIR", self.folder.path().join("lab")).args(arguments);
@@ -44,7 +44,7 @@ impl Lab {
         self.command(arguments).stdin(Stdio::null()).output().unwrap()
     }
 
-    fn do_to(&self, what: &str, host: usize) {
+    pub fn do_to(&self, what: &str, host: usize) {
         let done = self.script(&[what, &host.to_string()]);
         assert!(done.status.success(), "{what} h{host}: {}", String::from_utf8_lossy(&done.stderr));
     }

@@ -15,5 +15,6 @@ mod output;
 mod programs;
 mod signals;
 mod ssh;
+mod ssh_apart;
 mod survivors;
 mod worker;
