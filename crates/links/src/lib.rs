@@ -17,6 +17,7 @@ mod lane;
 mod layout;
 mod links;
 mod listener;
+mod notes;
 mod proof;
 mod wire;
 
@@ -26,3 +27,4 @@ pub use failure::{Failure, Refusal};
 pub use header::MAX_FINGERPRINT;
 pub use links::{Call, Combine, Encryption, Links, Options, Watch};
 pub use listener::Listener;
+pub use notes::{Heard, Notes};

@@ -2,6 +2,7 @@
 
 mod collectives;
 mod faults;
+mod notes;
 mod strangers;
 
 use std::net::SocketAddr;

@@ -1,0 +1,56 @@
+//! Notes reach all other places in their order, and nobody waits for them.
+
+use std::time::{Duration, Instant};
+
+use torchrs_links::{Heard, Notes, Options};
+
+use crate::group;
+
+/// What one place hears, by place, until it is `enough`.
+fn hear(notes: &mut Notes, enough: impl Fn(&[Vec<Heard>]) -> bool) -> Vec<Vec<Heard>> {
+    let mut heard = vec![Vec::new(); 3];
+    let start = Instant::now();
+    while !enough(&heard) {
+        notes.take(|place, one| heard[place].push(one));
+        assert!(start.elapsed() < Duration::from_secs(30), "{heard:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    heard
+}
+
+#[test]
+fn notes_come_in_order_and_wait_for_nobody() {
+    const COUNT: u64 = 5000;
+    let all = group(3, &Options::default(), |links| {
+        let place = links.place();
+        let mut notes = Notes::new(links);
+        let fingerprint = [place as u8; 7];
+        if place == 0 {
+            // Far more than the connections hold, while nobody has to read.
+            (0..COUNT).for_each(|number| notes.post([(number, &fingerprint[..])]));
+            // What is left goes as it looks, until both have said that they have all.
+            return hear(&mut notes, |heard| !heard[1].is_empty() && !heard[2].is_empty());
+        }
+        let all = hear(&mut notes, |heard| heard[0].len() == COUNT as usize);
+        notes.post([(7, &fingerprint[..])]);
+        let rest = hear(&mut notes, |heard| heard[0].contains(&Heard::Left));
+        assert_eq!(rest[0], [Heard::Left]);
+        all
+    });
+    let note = |number, place: u8| Heard::Note { number, fingerprint: vec![place; 7] };
+    let expected: Vec<Heard> = (0..COUNT).map(|number| note(number, 0)).collect();
+    assert!(all[1..].iter().all(|heard| heard[0] == expected));
+    assert_eq!([&all[0][1][0], &all[0][2][0]], [&note(7, 1), &note(7, 2)]);
+}
+
+#[test]
+fn who_gives_up_says_why() {
+    let all = group(2, &Options::default(), |mut links| {
+        if links.place() == 1 {
+            links.give_up("no data left");
+            return Vec::new();
+        }
+        hear(&mut Notes::new(links), |heard| !heard[1].is_empty())
+    });
+    assert_eq!(all[0][1], [Heard::Gone("no data left".to_owned())]);
+}
