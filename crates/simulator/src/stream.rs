@@ -206,6 +206,12 @@ pub fn wait_unless(mark: &Mark, device: usize, stop: impl Fn() -> bool) -> bool 
     context::of(device).check().is_ok()
 }
 
+/// Has those who wait look again.
+pub fn wake() {
+    let _all = queues();
+    DONE.notify_all();
+}
+
 /// Says that a piece of a stream's work is done. The lock is held.
 pub fn finish(all: &mut Queues, id: usize) {
     if let Some(queue) = all.queues.get_mut(&id) {

@@ -7,13 +7,17 @@ use super::outcome::{Outcome, Result};
 use super::place::Place;
 use super::root::Root;
 use super::seat::{LOOK, Seat, Stop};
+use crate::context;
 use crate::counters;
 use crate::device;
+use crate::event::Mark;
 use crate::faults;
 use crate::ipc::handle::began;
 use crate::registry::{Handle, Registry};
 use crate::settings::{self, Fault};
+use crate::stream;
 use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
 use std::ffi::CString;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -42,6 +46,9 @@ pub struct Communicator {
     status: Mutex<Status>,
     changed: Condvar,
     tasks: Mutex<Option<Sender<Task>>>,
+    /// Calls of graphs to which a stream has come. A call that was made later waits in `tasks` for its stream, and
+    /// that may be for these.
+    of_graphs: Mutex<VecDeque<Task>>,
 }
 
 struct Status {
@@ -71,6 +78,7 @@ pub fn create(device: usize, blocking: bool) -> Result<(Handle, Arc<Communicator
         status: Mutex::new(Status { outcome, message: CString::default(), pending: 0 }),
         changed: Condvar::new(),
         tasks: Mutex::new(Some(sender)),
+        of_graphs: Mutex::default(),
     });
     let communicator = get(handle)?;
     let thread = communicator.clone();
@@ -166,6 +174,42 @@ impl Communicator {
             self.status.lock().pending += 1;
             // The thread ends only after its sender is gone.
             let _ = sender.send(task);
+        }
+    }
+
+    /// Has the communicator's thread do something of a graph, before what waits for its stream.
+    pub fn submit_of_graph(&self, task: Task) {
+        {
+            let tasks = self.tasks.lock();
+            let Some(sender) = &*tasks else { return };
+            self.of_graphs.lock().push_back(task);
+            self.status.lock().pending += 1;
+            let _ = sender.send(Box::new(Communicator::serve_graphs));
+        }
+        stream::wake();
+    }
+
+    fn serve_graphs(&self) {
+        while let Some(task) = self.next_of_graphs() {
+            task(self);
+        }
+    }
+
+    fn next_of_graphs(&self) -> Option<Task> {
+        self.of_graphs.lock().pop_front()
+    }
+
+    /// On the communicator's thread: waits until a stream has come to a call; whether it has, and all is well.
+    pub fn wait_for_stream(&self, mark: &Mark) -> bool {
+        loop {
+            self.serve_graphs();
+            let is_wanted = || self.is_aborted() || !self.of_graphs.lock().is_empty();
+            if stream::wait_unless(mark, self.device, is_wanted) {
+                return true;
+            }
+            if self.is_aborted() || context::of(self.device).check().is_err() {
+                return false;
+            }
         }
     }
 
@@ -278,6 +322,7 @@ impl Communicator {
         }
         self.aborted.store(true, Ordering::Release);
         *self.tasks.lock() = None;
+        self.of_graphs.lock().clear();
         if let Some(place) = self.place.get() {
             place.end(state);
         }

@@ -14,7 +14,7 @@ use crate::memory::block::Block;
 use crate::memory::device_range;
 use crate::random::Random;
 use crate::settings::{self, Fault};
-use crate::stream::{self, Stream};
+use crate::stream::Stream;
 use crate::work::Work;
 use crate::{context, executor};
 use std::cell::RefCell;
@@ -185,9 +185,7 @@ fn enqueue(call: Pending) -> Result {
         stream.submit(Work::Wait(done.clone()))?;
     }
     call.communicator.clone().submit(Box::new(move |communicator| {
-        let device = communicator.device;
-        let aborted = || communicator.is_aborted();
-        if started.iter().all(|mark| stream::wait_unless(mark, device, aborted)) {
+        if started.iter().all(|mark| communicator.wait_for_stream(mark)) {
             call.perform();
         }
         executor::complete(&done);
@@ -205,7 +203,7 @@ fn record(call: &Arc<Pending>) -> Result {
     let work = Work::Library(Arc::new(move || {
         let (done, wait) = channel::<()>();
         let copy = held.0.clone();
-        held.0.communicator.submit(Box::new(move |_| {
+        held.0.communicator.submit_of_graph(Box::new(move |_| {
             copy.perform();
             drop(done);
         }));
