@@ -64,7 +64,6 @@ pub(super) fn offer() -> Result<Option<Offer>> {
 ///
 /// # Errors
 /// As [`offer`] and [`Mpi::load`]; the deadline; `make`'s own, elsewhere as [`Error::Aborted`].
-#[allow(dead_code)] // Its caller is the joining of workers that no torchrs-launch has started.
 pub(super) fn broadcast_from_first(
     make: impl FnOnce() -> Result<Vec<u8>>,
     deadline: &Deadline,

@@ -51,7 +51,7 @@ pub(in crate::distributed) fn check_job() -> Result<()> {
 /// [`Error::Config`] for an environment that makes no sense; [`Error::Store`] for a job that cannot begin;
 /// [`Error::Timeout`] when other hosts do not come.
 pub(in crate::distributed) fn store(env: &WorkerEnv, deadline: Deadline) -> Result<Store> {
-    let meeting = Meeting::of(env)?;
+    let meeting = Meeting::of(env, &deadline)?;
     let socket = reach(&meeting, env, &deadline)?;
     let store = take_part(socket, &meeting, env, &deadline)?;
     Store::connect_fd(store)

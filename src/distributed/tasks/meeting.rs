@@ -8,9 +8,10 @@ use torchrs_rendezvous::driver::{Config, DEFAULT_PORT, Endpoint};
 use torchrs_rendezvous::settings::Settings;
 use torchrs_rendezvous::token::{self, JobToken, TOKEN};
 
+use super::over_mpi::{self, Told, is_set};
 use super::starter;
-use crate::distributed::WorkerEnv;
 use crate::distributed::cluster::ClusterTask;
+use crate::distributed::{Deadline, WorkerEnv};
 use crate::error::{Error, Result};
 
 /// A job's meeting, as one host sees it.
@@ -39,7 +40,7 @@ impl Meeting {
     ///
     /// # Errors
     /// [`Error::Config`] that names what is missing of an endpoint, the number of hosts or the secret.
-    pub fn of(env: &WorkerEnv) -> Result<Self> {
+    pub fn of(env: &WorkerEnv, deadline: &Deadline) -> Result<Self> {
         let job = match &env.task {
             Some(task) => id_of(task),
             None => {
@@ -51,7 +52,7 @@ impl Meeting {
         let name = format!("torchrs-{}-host{}-{job}", getuid(), env.group_rank);
         let name = if name.len() <= LONGEST_NAME { name } else { shortened(&name) };
         let is_on_one_host = env.local_world_size == env.world_size;
-        let hosts = if is_on_one_host { None } else { Some(OverHosts::of(env)?) };
+        let hosts = if is_on_one_host { None } else { Some(OverHosts::of(env, deadline)?) };
         Ok(Meeting { name, hosts })
     }
 }
@@ -78,7 +79,7 @@ fn id_of(task: &ClusterTask) -> String {
 }
 
 impl OverHosts {
-    fn of(env: &WorkerEnv) -> Result<Self> {
+    fn of(env: &WorkerEnv, deadline: &Deadline) -> Result<Self> {
         let WorkerEnv { local_world_size, world_size, group_rank, .. } = *env;
         let told = env.task.as_ref().and_then(|task| task.nodes);
         let even =
@@ -100,22 +101,27 @@ impl OverHosts {
                 return Err(Error::config("GROUP_WORLD_SIZE", what));
             }
         };
-        let endpoint = endpoint(env)?;
-        let token = token::given(None, &endpoint).map_err(|error| match (error, &env.task) {
-            (Error::Config { name, .. }, Some(task))
-                if name == TOKEN && std::env::var_os(TOKEN).is_none_or(|text| text.is_empty()) =>
-            {
-                Error::config(&name, no_token(task))
-            }
-            (error, _) => error,
-        })?;
+        let Told { endpoint, token } = match told_by_mpi(env, deadline) {
+            Ok(Some(told)) => told,
+            Ok(None) => told_by_environment(env)?,
+            // What is given is enough.
+            Err(Error::Config { name, message }) if name != TOKEN => told_by_environment(env)
+                .map_err(|error| match error {
+                    Error::Config { name: lacks, message: why } => Error::config(
+                        &lacks,
+                        format!("{why}. MPI could have said it, but {name}: {message}"),
+                    ),
+                    other => other,
+                })?,
+            Err(error) => return Err(error),
+        };
         let job = env.run_id.clone();
         Ok(OverHosts {
             job,
             count: count as u32,
             group_rank: group_rank as u32,
             local_world_size: local_world_size as u32,
-            endpoint: (endpoint.host, endpoint.port),
+            endpoint,
             token,
         })
     }
@@ -164,6 +170,28 @@ fn group_world_size() -> Result<Option<usize>> {
         Ok(count) if count > 0 => Ok(Some(count)),
         _ => Err(Error::config("GROUP_WORLD_SIZE", format!("is `{text}`: not a number of hosts"))),
     }
+}
+
+/// What MPI hands on, where it has started this job's tasks and they need it. All of them ask, or none.
+fn told_by_mpi(env: &WorkerEnv, deadline: &Deadline) -> Result<Option<Told>> {
+    match &env.task {
+        // srun hands its environment on to all tasks alike; not every mpirun does.
+        Some(task) if task.leader.is_some() && is_set(TOKEN) => Ok(None),
+        Some(_) => over_mpi::told(env, deadline),
+        None => Ok(None),
+    }
+}
+
+/// What the environment says.
+fn told_by_environment(env: &WorkerEnv) -> Result<Told> {
+    let endpoint = endpoint(env)?;
+    let token = token::given(None, &endpoint).map_err(|error| match (error, &env.task) {
+        (Error::Config { name, .. }, Some(task)) if name == TOKEN && !is_set(TOKEN) => {
+            Error::config(&name, no_token(task))
+        }
+        (error, _) => error,
+    })?;
+    Ok(Told { endpoint: (endpoint.host, endpoint.port), token })
 }
 
 /// Where the first host listens.

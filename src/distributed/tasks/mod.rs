@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | [`place`] | a worker's rank and its like, from what it was told |
 //! | [`meeting`] | where a job's workers meet: the socket's name, the hosts, the secret |
+//! | [`over_mpi`] | what MPI hands on from rank 0, so that it has not to be given |
 //! | [`starter`] | what the processes that the starter has put on this host have in common |
 //! | [`client`] | a worker's way to the store, through its host's stand-in |
 //! | [`protocol`] | what the two tell each other |
@@ -16,6 +17,7 @@
 
 mod client;
 mod meeting;
+mod over_mpi;
 mod place;
 mod protocol;
 mod stand_in;
