@@ -1,6 +1,6 @@
 //! `examples/train` under the launcher, as a user runs it: a run that was told to stop, and one that
 //! was killed, go on with `--resume` to the curve of an unbroken run, or with other options to what they
-//! say; it stops at NaN; on simulated GPUs it learns the same.
+//! say; it stops at NaN; on two hosts and on simulated GPUs it learns the same.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -345,6 +345,27 @@ fn both_ways(more: &[&str]) -> (Vec<Value>, Vec<Value>) {
 /// The last accuracy.
 fn accuracy(lines: &[Value]) -> f64 {
     lines.last().unwrap()["val_accuracy"].as_f64().unwrap()
+}
+
+/// The main job as it is, under the launchers of two hosts.
+#[test]
+fn two_workers_on_each_of_two_hosts_learn_the_digits() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (launcher, train) = programs();
+    let hosts = ["0", "1"].map(|rank| {
+        let mut command = Command::new(launcher);
+        command.args(["--nproc", "2", "--nnodes", "2", "--node-rank", rank]);
+        command.args(["--master-addr", "127.0.0.1", "--master-port", &port.to_string()]);
+        command.arg(train).arg("--run-dir").arg(&run);
+        command.stdout(Stdio::null()).stderr(Stdio::inherit());
+        command.spawn().expect("the launcher starts")
+    });
+    for mut host in hosts {
+        assert!(host.wait().expect("the launcher ends").success());
+    }
+    assert!(accuracy(&metrics(&run)) >= 0.97);
 }
 
 /// The kernels are other code than the CPU's and add in another order, so that the curves part slowly.
