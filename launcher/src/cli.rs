@@ -141,9 +141,15 @@ pub struct Options {
     #[arg(long, alias = "local_addr", value_name = "HOST")]
     pub local_addr: Option<String>,
 
-    /// When a host that comes late takes part: `now` (all workers start again), or `never` (it is a spare).
+    /// When a host that comes late takes part: `now` (all workers start again), `at-checkpoint` (they do when the
+    /// program says that its state is saved), or `never` (it is a spare).
     #[arg(long, alias = "scale_up", value_name = "WHEN", default_value = "now", value_parser = scale_up)]
     pub scale_up: ScaleUpOption,
+
+    /// A folder that all hosts share, in which it is decided which half of them goes on when they cannot reach each
+    /// other [default: the half with the leader].
+    #[arg(long, alias = "rdzv_lock", value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    pub rdzv_lock: Option<PathBuf>,
 
     /// A file with the secret that all hosts of a job share, readable by you alone [default: what
     /// TORCHRS_JOB_TOKEN holds].

@@ -103,6 +103,8 @@ pub trait Others {
     fn connect(&self) -> torchrs_error::Result<OwnedFd>;
     /// Says in the store that a rank has ended.
     fn rank_ended(&self, rank: usize, how: &str);
+    /// A worker has failed, and those of other hosts need not wait until the last one here has ended.
+    fn failing(&self);
     /// What has come from other hosts and concerns these workers.
     fn news(&self) -> Vec<News>;
 }
@@ -117,6 +119,8 @@ impl Others for StoreServer {
         StoreServer::rank_ended(self, rank, how);
     }
 
+    fn failing(&self) {}
+
     fn news(&self) -> Vec<News> {
         Vec::new()
     }
@@ -126,6 +130,8 @@ impl Others for StoreServer {
 pub enum News {
     /// These workers are to end; `true`: at once.
     Stop(bool),
+    /// A worker of another host has failed: these end as after a failure here.
+    Failed,
     /// For the user's eyes.
     Say(String),
 }
@@ -305,6 +311,11 @@ impl<'a> Group<'a> {
         for news in self.others.news() {
             match news {
                 News::Say(text) => self.relay.notice(format!("torchrs-launch: {text}")),
+                News::Failed => {
+                    self.stopped = true;
+                    let (now, grace) = (Instant::now(), self.plan.grace);
+                    self.stop.get_or_insert_with(|| Stop::after_failure(now, grace));
+                }
                 News::Stop(at_once) => {
                     self.stopped = true;
                     if at_once {
@@ -326,6 +337,7 @@ impl<'a> Group<'a> {
         // Others may wait for it to join, and it may have ended in peace.
         self.others.rank_ended(self.place.rank(local_rank), &exit.to_string());
         if !exit.success() && self.stop.is_none() {
+            self.others.failing();
             self.stop = Some(Stop::after_failure(Instant::now(), self.plan.grace));
         }
     }

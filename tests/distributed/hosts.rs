@@ -34,6 +34,7 @@ impl Uplink for Line {
     fn reply(&self, host: u64, number: u64, reply: Vec<u8>) {
         let _ = self.1.send(Mail::Reply(host, number, reply));
     }
+    fn welcome(&self) {}
 }
 
 /// The stores of several hosts. The first has the job's keys.

@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex};
 use nix::sys::socket::MsgFlags;
 use torchrs_job::store::packet;
 use torchrs_job::store::wire::{Assembler, Reply, Request, decode, encode, packets};
-use torchrs_job::store::{StoreServer, Uplink};
+use torchrs_job::store::{StoreServer, Uplink, WELCOME};
 
 enum Mail {
     Ask(Vec<u8>),
     Reply(u64, Vec<u8>),
+    Welcome,
     End,
 }
 
@@ -24,6 +25,9 @@ impl Uplink for Line {
     fn reply(&self, host: u64, number: u64, reply: Vec<u8>) {
         assert_eq!(host, 7);
         let _ = self.0.send(Mail::Reply(number, reply));
+    }
+    fn welcome(&self) {
+        let _ = self.0.send(Mail::Welcome);
     }
 }
 
@@ -84,6 +88,7 @@ fn carry(mail: Receiver<Mail>, leader: &StoreServer, other: &StoreServer, asked:
                 leader.asked(7, request);
             }
             Mail::Reply(number, reply) => other.answered(number, reply),
+            Mail::Welcome => leader.tell("heard", b"welcome"),
             Mail::End => return,
         }
     }
@@ -126,6 +131,19 @@ fn keys_of_the_job_are_everywhere_and_those_of_a_host_there() {
     assert_eq!(*hosts.asked.lock().unwrap(), asked);
     let mixed = there.call(&Request::Wait { keys: vec!["k", "@host/k"] });
     assert!(matches!(&mixed, Reply::Refused(why) if why.contains("@host/")), "{mixed:?}");
+}
+
+/// The launcher that leads hears it, whichever host's program says so.
+#[test]
+fn a_welcome_reaches_the_leaders_launcher() {
+    for of_leader in [true, false] {
+        let hosts = Hosts::new();
+        let mut client = Client::of(if of_leader { &hosts.leader } else { &hosts.other });
+        assert_eq!(client.call(&Request::Set { key: "another", value: b"" }), Reply::Done);
+        assert_eq!(client.call(&Request::TryGet { key: "heard" }), Reply::Missing);
+        assert_eq!(client.call(&Request::Set { key: WELCOME, value: b"" }), Reply::Done);
+        assert_eq!(client.call(&Request::Get { key: "heard" }), Reply::Value(b"welcome".to_vec()));
+    }
 }
 
 #[test]

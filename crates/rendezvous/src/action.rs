@@ -1,6 +1,7 @@
 //! What a leader wants done.
 
 use crate::ending::Ending;
+use crate::lock::Tie;
 use crate::protocol::{Round, ToMember};
 
 /// A connection of a host to the leader; the leader's own host has one, too.
@@ -18,6 +19,10 @@ pub enum Action {
     /// Too few of the last round's hosts came: they may gather elsewhere, or did, in this round. Nothing of this leader
     /// counts from now on.
     Resign(Option<Round>),
+    /// Take this tie for this host, unless another has: [`Leader::tie_taken`](crate::leader::Leader::tie_taken) is told.
+    TakeTie(Tie),
+    /// For the user's eyes.
+    Say(String),
     /// A round has ended and another follows: the reports, for a notice.
     Restarting(Ending),
     /// The job has ended: what to say, and with which code, is for `finish`.

@@ -37,6 +37,19 @@ pub(crate) fn objection<'a>(
         let (own, theirs) = (wanted.max_restarts, settings.max_restarts);
         return differs("--max-restarts", own.to_string(), theirs.to_string());
     }
+    if settings.lock != wanted.lock {
+        let (with, without) = match wanted.lock {
+            true => ("the leader", host.name.as_str()),
+            false => (host.name.as_str(), "the leader"),
+        };
+        return Some(format!(
+            "{with} was started with --rdzv-lock, and {without} without: give all hosts the same shared folder"
+        ));
+    }
+    if settings.scale_up != wanted.scale_up {
+        let (own, theirs) = (wanted.scale_up.to_string(), settings.scale_up.to_string());
+        return differs("--scale-up", own, theirs);
+    }
     let (rank, most) = (host.node_rank?, wanted.hosts.1);
     if rank >= most {
         let name = &host.name;

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use torchrs_error::{Error, Result};
-use torchrs_job::store::{LINKS_ADDRESS, LINKS_KEY, StoreServer, Uplink};
+use torchrs_job::store::{AWAITS_WELCOME, LEADER, LINKS_ADDRESS, LINKS_KEY, StoreServer, Uplink};
 
 use crate::driver::{Command, Commander, Config, Event, Rendezvous};
 use crate::protocol::Round;
@@ -37,6 +37,10 @@ impl Uplink for Line {
     fn reply(&self, host: u64, number: u64, reply: Vec<u8>) {
         let reply = [&self.round.to_le_bytes()[..], &reply].concat();
         self.commander.command(Command::Reply(host, number, reply));
+    }
+
+    fn welcome(&self) {
+        self.commander.command(Command::Welcome(self.round));
     }
 }
 
@@ -82,6 +86,8 @@ impl HostStore {
         let address = round.hosts.get(group_rank).and_then(|host| host.addresses.first());
         let address = address.map(|address| address.ip().to_string()).unwrap_or_default();
         server.tell(LINKS_ADDRESS, address.as_bytes());
+        let leader = round.hosts.iter().find(|host| host.id == round.leader);
+        server.tell(LEADER, leader.map_or("", |host| &host.name).as_bytes());
         self.round.set(round.number);
         *self.store.borrow_mut() = Some(server);
         Ok(())
@@ -124,6 +130,10 @@ impl HostStore {
                     if let (Some(store), Some(reply)) = (&*store, of_round(round, &reply)) {
                         store.answered(number, reply);
                     }
+                }
+                Event::AwaitsWelcome(awaits) => {
+                    let value = if awaits { b"1" } else { b"0" };
+                    store.iter().for_each(|store| store.tell(AWAITS_WELCOME, value));
                 }
                 Event::Gone(host) => store.iter().for_each(|store| store.host_gone(host)),
                 event => return Some(event),

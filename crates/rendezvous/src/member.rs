@@ -8,6 +8,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::history::History;
 use crate::protocol::{Host, HostId, Round, Term, ToLeader, ToMember, Verdict, Why};
 use crate::settings::Settings;
 
@@ -29,8 +30,8 @@ pub enum Action {
     Lead {
         /// The new leader's.
         term: Term,
-        /// The job's last round, which it goes on after.
-        last: Option<Round>,
+        /// The job's rounds, which it goes on after.
+        after: History,
     },
     /// Lead no more: others may.
     Resign,
@@ -88,8 +89,8 @@ pub struct Member {
     endpoint: Option<Vec<SocketAddr>>,
     leading: Leading,
     leads: bool,
-    /// The last round that it accepted.
-    accepted: Option<Round>,
+    /// The rounds that it accepted.
+    accepted: History,
     /// A later one, which runs without it.
     seen: Option<Round>,
     workers: Workers,
@@ -102,7 +103,7 @@ pub struct Member {
     refused: u32,
     /// What the leader's clock was when it last answered.
     leaders_clock: Duration,
-    /// When the last leader was heard, and whether it is known to have ended.
+    /// When something came from the last leader, and whether that is known to have ended.
     heard_leader_at: Duration,
     leader_is_gone: bool,
     /// When it last said that it leads to whoever sits where the job began.
@@ -128,7 +129,7 @@ impl Member {
             endpoint,
             leading: Leading::Pausing { until: now, place: 0 },
             leads: false,
-            accepted: None,
+            accepted: History::default(),
             seen: None,
             workers: Workers::None,
             without_since: now,
@@ -159,8 +160,13 @@ impl Member {
     /// What whoever calls this host for its leader is told.
     pub fn referral(&self) -> ToMember {
         let follows = matches!(self.leading, Leading::Follows { .. });
-        let round = self.seen.as_ref().or(self.accepted.as_ref()).filter(|_| follows);
+        let round = self.latest().filter(|_| follows);
         ToMember::NotLeader { round: round.cloned() }
+    }
+
+    /// The latest round that it knows of.
+    fn latest(&self) -> Option<&Round> {
+        self.seen.as_ref().or(self.accepted.latest())
     }
 
     /// Whether its leader is this host.
@@ -178,7 +184,7 @@ impl Member {
     /// Whom to call, in order: the leader of a job that begins, or the hosts of the last round, this one at its place
     /// if it has one.
     fn candidates(&self) -> Vec<(HostId, Vec<SocketAddr>)> {
-        let Some(round) = self.seen.as_ref().or(self.accepted.as_ref()) else {
+        let Some(round) = self.latest() else {
             let own = self.host.id;
             return vec![match &self.endpoint {
                 Some(addresses) => (HostId(!own.0), addresses.clone()),
@@ -206,20 +212,20 @@ impl Member {
         }
         // The leader ends its workers, too, when it hears of too few: not before that may they run elsewhere.
         let safe_at = self.heard_leader_at + self.settings.lost_after;
-        if self.accepted.is_some() && !self.leader_is_gone && now < safe_at {
+        if self.accepted.latest().is_some() && !self.leader_is_gone && now < safe_at {
             self.leading = Leading::Pausing { until: safe_at, place };
             return;
         }
-        if let Some(round) = &self.accepted
+        if let Some(round) = self.accepted.latest()
             && round.restarts >= self.settings.max_restarts
         {
             let most = self.settings.max_restarts;
             return self
                 .fail(format!("the leader was lost, and all {most} restarts are used up"), out);
         }
-        let last = self.accepted.clone();
-        let term = last.as_ref().map_or(Term(0), |round| Term(round.term.0 + 1));
-        if let Some(before) = last.as_ref().filter(|before| before.leader != self.host.id) {
+        let after = self.accepted.clone();
+        let term = after.latest().map_or(Term(0), |round| Term(round.term.0 + 1));
+        if let Some(before) = after.latest().filter(|before| before.leader != self.host.id) {
             let leader = before.hosts.iter().find(|host| host.id == before.leader);
             let name = leader.map_or("the leader", |host| host.name.as_str());
             out.push(Action::Say(format!(
@@ -228,7 +234,7 @@ impl Member {
         }
         self.leads = true;
         self.leading = Leading::Called { at: now, place };
-        out.push(Action::Lead { term, last });
+        out.push(Action::Lead { term, after });
     }
 
     /// The call was answered.
@@ -272,7 +278,7 @@ impl Member {
             self.leads = false;
             out.push(Action::Resign);
         }
-        let leader = self.accepted.as_ref().map_or(self.host.id, |round| round.leader);
+        let leader = self.accepted.latest().map_or(self.host.id, |round| round.leader);
         self.stop(true, Why::Lost(leader), out);
     }
 
@@ -295,14 +301,15 @@ impl Member {
         if let ToMember::Alive { sent_at, .. } = message {
             // What was long on its way proves no more than that the leader was there after this was sent to it.
             *heard_at = sent_at.max(*heard_at);
-            (self.heard_leader_at, self.leader_is_gone) = (*heard_at, false);
+            // From now on it may learn that this host has heard it.
+            (self.heard_leader_at, self.leader_is_gone) = (now, false);
         }
         match message {
             ToMember::Refused { why } => self.fail(why, out),
             ToMember::NotLeader { round } => {
                 // Either it knows a later round, whose leader is the one to call, or it has not noticed yet what this
                 // host has, or it looks for a leader itself.
-                let known = self.seen.as_ref().or(self.accepted.as_ref()).map(Round::stamp);
+                let known = self.latest().map(Round::stamp);
                 let later = round.filter(|round| known.is_none_or(|known| known < round.stamp()));
                 let place = if later.is_some() {
                     0
@@ -330,16 +337,18 @@ impl Member {
                 if round.group_rank(self.host.id).is_some() && matches!(self.workers, Workers::None)
                 {
                     let (term, number) = (round.term, round.number);
-                    (self.accepted, self.seen) = (Some(round), None);
+                    self.accepted.proposed(round);
+                    self.seen = None;
                     out.push(Action::Send(ToLeader::Accept { term, number }));
                 }
             }
             ToMember::Start { number } => {
-                if let Some(round) = &self.accepted
-                    && round.number == number
+                if let Some(round) =
+                    self.accepted.latest().filter(|round| round.number == number).cloned()
                 {
+                    self.accepted.ran(round.clone());
                     self.workers = Workers::Run(number);
-                    out.push(Action::Start(round.clone()));
+                    out.push(Action::Start(round));
                 }
             }
             ToMember::Stop { number, why, at_once } => match self.workers {
@@ -381,6 +390,13 @@ impl Member {
         }
     }
 
+    /// A worker of the round has failed; the others are about to end.
+    pub fn workers_failing(&mut self, out: &mut Vec<Action>) {
+        if let (Workers::Run(number), Leading::Follows { .. }) = (&self.workers, &self.leading) {
+            out.push(Action::Send(ToLeader::Failing { number: *number }));
+        }
+    }
+
     /// Time has passed.
     pub fn tick(&mut self, now: Duration, out: &mut Vec<Action>) {
         match self.leading {
@@ -403,7 +419,8 @@ impl Member {
                     self.search(now, 0, out);
                 } else if now >= said_at + self.settings.alive_every() {
                     if self.leads
-                        && let (Some(round), Some(endpoint)) = (&self.accepted, &self.endpoint)
+                        && let (Some(round), Some(endpoint)) =
+                            (self.accepted.latest(), &self.endpoint)
                         && now >= self.claimed_at + CLAIM_EVERY
                     {
                         self.claimed_at = now;

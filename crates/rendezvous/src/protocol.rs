@@ -1,10 +1,12 @@
 //! What launchers tell each other.
 
+use std::cmp::Ordering;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::history::History;
 use crate::settings::Settings;
 
 /// A launcher, for as long as it runs: random, so that one that comes back is another.
@@ -43,6 +45,10 @@ pub struct Round {
     pub term: Term,
     /// Counts the rounds of a job.
     pub number: u64,
+    /// Who led the first round: tells this run of the job from others of the same name.
+    pub begun_by: HostId,
+    /// Ties before it that a lock has decided, in the folder of `--rdzv-lock`.
+    pub ties: u32,
     /// Failures before it, on any host: TORCHELASTIC_RESTART_COUNT.
     pub restarts: u32,
     /// Who proposed it.
@@ -69,17 +75,30 @@ impl Round {
         self.hosts[..group_rank].iter().map(|host| host.nproc as usize).sum()
     }
 
-    /// Whether so many of its hosts may go on without the others, led by this one: more than half, or half of them
-    /// and the leader.
-    pub fn has_quorum(&self, there: usize, leader: HostId) -> bool {
-        let all = self.hosts.len();
-        2 * there > all || (2 * there == all && self.leader == leader)
+    /// Which part of its hosts so many are.
+    pub fn share(&self, there: usize) -> Share {
+        match (2 * there).cmp(&self.hosts.len()) {
+            Ordering::Greater => Share::Most,
+            Ordering::Equal => Share::Half,
+            Ordering::Less => Share::Fewer,
+        }
     }
 
     /// Workers on all hosts.
     pub fn world_size(&self) -> usize {
         self.first_rank(self.hosts.len())
     }
+}
+
+/// A part of a round's hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Share {
+    /// More than half: there is no other such part.
+    Most,
+    /// There may be another one.
+    Half,
+    /// Others may go on without these.
+    Fewer,
 }
 
 /// How the workers of a host ended.
@@ -121,8 +140,8 @@ pub enum ToLeader {
         settings: Settings,
         /// Itself.
         host: Host,
-        /// The last round that it accepted, of whichever leader.
-        accepted: Option<Round>,
+        /// The rounds that it accepted, of whichever leader.
+        accepted: History,
         /// Whether workers of that round are still there.
         busy: bool,
     },
@@ -162,6 +181,11 @@ pub enum ToLeader {
         number: u64,
         /// What they ask.
         request: Vec<u8>,
+    },
+    /// A worker of this round has failed. The host's others end, and [`Ended`](Self::Ended) follows.
+    Failing {
+        /// Of the round.
+        number: u64,
     },
 }
 

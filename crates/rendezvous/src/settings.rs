@@ -1,5 +1,6 @@
 //! What a job's hosts have agreed on before they meet.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,17 @@ pub enum ScaleUp {
     AtCheckpoint,
     /// It is a spare.
     Never,
+}
+
+/// As an option's value.
+impl fmt::Display for ScaleUp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ScaleUp::Now => "now",
+            ScaleUp::AtCheckpoint => "at-checkpoint",
+            ScaleUp::Never => "never",
+        })
+    }
 }
 
 /// The same on all hosts.
@@ -34,6 +46,8 @@ pub struct Settings {
     pub join_timeout: Duration,
     /// A host that is silent for so long is lost.
     pub lost_after: Duration,
+    /// Whether a lock in a shared folder says which of two halves goes on, and not who led them.
+    pub lock: bool,
 }
 
 impl Settings {
@@ -58,6 +72,7 @@ impl Default for Settings {
             last_call: Duration::from_secs(30),
             join_timeout: Duration::from_secs(600),
             lost_after: Duration::from_secs(5),
+            lock: false,
         }
     }
 }

@@ -32,6 +32,7 @@ fn config(endpoint: &Endpoint, hosts: (u32, u32), place: usize) -> Config {
         name: format!("h{place}"),
         nproc: 2,
         node_rank: None,
+        lock: None,
     }
 }
 
@@ -40,7 +41,7 @@ fn next(host: &Rendezvous) -> Event {
     let until = Instant::now() + LONG;
     loop {
         match host.next_within(until - Instant::now()).expect("an event in time") {
-            Event::Say(_) | Event::Leads(_) | Event::Gone(_) => {}
+            Event::Say(_) | Event::Leads(_) | Event::Gone(_) | Event::AwaitsWelcome(_) => {}
             event => return event,
         }
     }
@@ -121,6 +122,8 @@ fn who_has_another_token_is_told_so_and_harms_nobody() {
     let endpoint = endpoint();
     let first = Rendezvous::start(config(&endpoint, (2, 2), 0)).unwrap();
     let mut wrong = config(&endpoint, (2, 2), 1);
+    // It must not be the first to sit there.
+    wrong.is_host = Some(false);
     wrong.token = JobToken::new("test", "fedcba9876543210").unwrap();
     wrong.settings.join_timeout = Duration::from_secs(2);
     let wrong = Rendezvous::start(wrong).unwrap();

@@ -120,7 +120,7 @@ impl Job<'_> {
             // These concern workers, and none run.
             Event::Stop { .. } => {}
             Event::Leads(leads) => self.leads = leads,
-            Event::Ask(..) | Event::Answer(..) | Event::Gone(_) => {
+            Event::Ask(..) | Event::Answer(..) | Event::Gone(_) | Event::AwaitsWelcome(_) => {
                 unreachable!("the link takes what is the store's")
             }
         }

@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use torchrs_error::Result;
-use torchrs_rendezvous::driver::Event;
+use torchrs_rendezvous::driver::{Command, Event};
 use torchrs_rendezvous::host_store::HostStore;
+use torchrs_rendezvous::protocol::Why;
 
 use crate::group::{News, Others};
 
@@ -39,10 +40,16 @@ impl Others for Link {
         self.host.rank_ended(rank, how);
     }
 
+    fn failing(&self) {
+        self.host.command(Command::WorkersFailing);
+    }
+
     fn news(&self) -> Vec<News> {
         let mut news = Vec::new();
         while let Some(event) = self.host.next() {
             match event {
+                // Its workers notice by themselves, and say so better than this launcher's signal.
+                Event::Stop { at_once: false, why: Why::Failed(_) } => news.push(News::Failed),
                 Event::Stop { at_once, .. } => news.push(News::Stop(at_once)),
                 Event::Say(text) => news.push(News::Say(text)),
                 event => self.kept.borrow_mut().push_back(event),

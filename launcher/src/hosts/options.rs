@@ -2,6 +2,7 @@
 //! them.
 
 use std::net::{IpAddr, ToSocketAddrs};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,8 @@ pub struct HostsPlan {
     pub is_host: Option<bool>,
     pub local_addr: Option<IpAddr>,
     pub node_rank: Option<u32>,
+    /// The shared folder in which ties are decided.
+    pub lock: Option<PathBuf>,
     /// The secret as the user set it, with where it came from; nothing: the job stays on this host's loopback.
     pub token: Option<(String, String)>,
 }
@@ -63,6 +66,13 @@ impl HostsPlan {
             Some(endpoint) if !is_static => (endpoint, conf.is_host),
             _ => static_endpoint(options)?,
         };
+        if options.rdzv_lock.is_some() && fewest > most / 2 {
+            return Err(format!(
+                "--rdzv-lock decides which of two halves goes on, and --nnodes {fewest}:{most} lets no half go on: give \
+                 {} or less as the fewest",
+                most / 2
+            ));
+        }
         if is_static && fewest != most {
             return Err(format!(
                 "--nnodes {fewest}:{most} needs --rdzv-endpoint HOST:PORT; with --master-addr the number of hosts is fixed"
@@ -81,6 +91,7 @@ impl HostsPlan {
             scale_up: options.scale_up.0,
             last_call: conf.last_call.unwrap_or(Settings::default().last_call),
             join_timeout: conf.join_timeout.unwrap_or(Settings::default().join_timeout),
+            lock: options.rdzv_lock.is_some(),
             ..Settings::default()
         };
         let starter = options.under_launcher.as_ref();
@@ -98,6 +109,7 @@ impl HostsPlan {
             is_host,
             local_addr,
             node_rank: options.node_rank,
+            lock: options.rdzv_lock.clone(),
             token,
         }))
     }
@@ -115,6 +127,7 @@ impl HostsPlan {
             name: name.to_string_lossy().into_owned(),
             nproc: plan.nproc as u32,
             node_rank: self.node_rank,
+            lock: self.lock.clone(),
         })
     }
 }
@@ -174,12 +187,13 @@ pub fn nnodes(text: &str) -> Result<(u32, u32), String> {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ScaleUpOption(pub ScaleUp);
 
-/// `now` or `never`.
+/// `now`, `at-checkpoint` or `never`.
 pub fn scale_up(text: &str) -> Result<ScaleUpOption, String> {
     Ok(ScaleUpOption(match text {
         "now" => ScaleUp::Now,
+        "at-checkpoint" => ScaleUp::AtCheckpoint,
         "never" => ScaleUp::Never,
-        _ => return Err("write now or never".into()),
+        _ => return Err("write now, at-checkpoint or never".into()),
     }))
 }
 

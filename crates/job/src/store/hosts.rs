@@ -12,6 +12,13 @@ pub const LINKS_KEY: &str = "@host/torchrs/links-key";
 /// Where it tells them the address of this host at which the others reach it, as text.
 pub const LINKS_ADDRESS: &str = "@host/torchrs/address";
 
+/// Where it tells them the name of the host that leads the job, and has the job's keys.
+pub const LEADER: &str = "@host/torchrs/leader";
+/// Set while hosts wait for the program to welcome them: `1`, or `0` when they wait no more.
+pub const AWAITS_WELCOME: &str = "torchrs/awaits-welcome";
+/// What the program sets when its state is saved and hosts that wait are welcome.
+pub const WELCOME: &str = "torchrs/welcome";
+
 /// Connections of other hosts' servers are numbered from here on.
 pub(super) const HOSTS: ConnectionId = 1 << 63;
 
@@ -21,6 +28,13 @@ pub trait Uplink: Send {
     fn ask(&self, number: u64, request: Vec<u8>);
     /// Answers what `host` asked by [`StoreServer::asked`](super::StoreServer::asked).
     fn reply(&self, host: u64, number: u64, reply: Vec<u8>);
+    /// The program has set [`WELCOME`]; only where the job's keys are.
+    fn welcome(&self);
+}
+
+/// Whether a request says that hosts are welcome.
+pub(super) fn welcomes(request: &Request) -> bool {
+    matches!(request, Request::Set { key, .. } if *key == WELCOME)
 }
 
 /// What concerns other hosts.

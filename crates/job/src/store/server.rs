@@ -17,7 +17,7 @@ use nix::sys::socket::{
 use nix::unistd::getuid;
 use parking_lot::Mutex;
 
-use super::hosts::{HOSTS, Hosts, Keys, OF_HOST, Uplink, keys_of};
+use super::hosts::{HOSTS, Hosts, Keys, OF_HOST, Uplink, keys_of, welcomes};
 use super::packet;
 use super::state::{ConnectionId, Outgoing, StoreState};
 use super::wire::{Assembler, Reply, Request, decode, encode, packets};
@@ -318,6 +318,10 @@ impl Server {
                         && (keys_of(&request.body) == Keys::Job
                             || matches!(request.body, Request::Cancel { .. }))
                     {
+                        if let Some(hosts) = self.hosts.as_ref().filter(|_| welcomes(&request.body))
+                        {
+                            hosts.uplink.welcome();
+                        }
                         let (from, id) = (HOSTS | host, request.id);
                         let _ = self.state.apply(from, id, request.body, Vec::new(), &mut out);
                     }
@@ -343,6 +347,11 @@ impl Server {
         fds: Vec<Arc<OwnedFd>>,
         out: &mut Vec<Outgoing<Arc<OwnedFd>>>,
     ) -> Result<(), Gone> {
+        if let Some(hosts) = self.hosts.as_ref().filter(|hosts| hosts.holds_job)
+            && welcomes(&request)
+        {
+            hosts.uplink.welcome();
+        }
         let Some(hosts) = self.hosts.as_mut().filter(|hosts| !hosts.holds_job) else {
             return self.state.apply(from, id, request, fds, out).map_err(|_| Gone);
         };

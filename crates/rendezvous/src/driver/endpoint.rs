@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use torchrs_error::{Error, Result};
 
+use super::own::own_addresses;
+
 /// How long a job's port may be taken by the job before.
 const LEAVES_WITHIN: Duration = Duration::from_secs(2);
 /// The port of an endpoint that names none, as torchrun's.
@@ -68,7 +70,10 @@ impl FromStr for Endpoint {
 
 impl Endpoint {
     /// Its addresses now: a pod's name may not be known before the pod runs.
-    pub(super) fn resolve(&self) -> std::result::Result<Vec<SocketAddr>, String> {
+    ///
+    /// # Errors
+    /// That the name is not known.
+    fn look_up(&self) -> std::result::Result<Vec<SocketAddr>, String> {
         let found = (self.host.as_str(), self.port).to_socket_addrs();
         let found = found
             .map_err(|error| format!("the name `{}` is not known here: {error}", self.host))?;
@@ -77,19 +82,61 @@ impl Endpoint {
         Ok(addresses)
     }
 
-    /// Whether all its addresses are of the loopback, as far as names are known.
+    /// Whether it is written as this host's loopback, and not as a name that happens to lead there.
+    fn says_loopback(&self) -> bool {
+        let host = self.host.trim_end_matches('.').to_ascii_lowercase();
+        let names = ["localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback"];
+        let is_name = names.contains(&host.as_str()) || host.ends_with(".localhost");
+        is_name || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    }
+
+    /// Where to reach it. A host's own name often leads to its loopback (Debian writes `127.0.1.1 NAME` into
+    /// /etc/hosts), where other hosts cannot reach it: then these are the addresses by which they can.
+    pub(super) fn resolve(&self) -> std::result::Result<Vec<SocketAddr>, String> {
+        let found = self.look_up()?;
+        let is_elsewhere = self.says_loopback() || found.iter().any(|a| !a.ip().is_loopback());
+        let own = if is_elsewhere { Vec::new() } else { own_addresses() };
+        match own.is_empty() {
+            // Also of a machine without a network.
+            true => Ok(found),
+            false => Ok(own.into_iter().map(|ip| SocketAddr::new(ip, self.port)).collect()),
+        }
+    }
+
+    /// Whether only this host can reach it.
     pub fn is_loopback(&self) -> bool {
         self.resolve().is_ok_and(|all| all.iter().all(|address| address.ip().is_loopback()))
     }
 
+    /// What to tell the user of a host whose name leads to its loopback.
+    pub(super) fn why_elsewhere(&self, listener: &TcpListener) -> Option<String> {
+        let at = listener.local_addr().ok().filter(|at| !at.ip().is_loopback())?;
+        let found = self.look_up().ok()?.into_iter().find(|found| found.ip().is_loopback())?;
+        Some(format!(
+            "`{}` is {} on this host, where others cannot reach it: this host listens at {at} (--local-addr names \
+             another address)",
+            self.host,
+            found.ip()
+        ))
+    }
+
     /// Listens there, if the address is this host's. `Ok(None)`: it is another host's, or somebody listens there.
-    pub(super) fn listen(&self, is_host: Option<bool>) -> Result<Option<TcpListener>> {
+    /// `own`: the address that the user wants of several of this host.
+    pub(super) fn listen(
+        &self,
+        is_host: Option<bool>,
+        own: Option<IpAddr>,
+    ) -> Result<Option<TcpListener>> {
         let mine = is_host == Some(true);
-        let addresses = match self.resolve() {
+        let mut addresses = match self.resolve() {
             Ok(addresses) => addresses,
             Err(why) if mine => return Err(Error::config("--rdzv-endpoint", why)),
             Err(_) => return Ok(None),
         };
+        let wanted = |address: &&SocketAddr| Some(address.ip()) == own;
+        if let Some(wanted) = addresses.iter().find(wanted).copied() {
+            addresses = vec![wanted];
+        }
         let mut trouble = String::new();
         for address in addresses {
             match bind(address, mine) {
@@ -164,13 +211,26 @@ mod tests {
     }
 
     #[test]
+    fn loopback_is_told_from_a_name_that_leads_there() {
+        for text in ["localhost", "127.0.0.1:5", "[::1]:5", "a.localhost", "LOCALHOST."] {
+            let endpoint: Endpoint = text.parse().unwrap();
+            assert!(endpoint.says_loopback(), "{text}");
+        }
+        for text in ["node0", "10.0.0.1", "localhost.example.com"] {
+            assert!(!text.parse::<Endpoint>().unwrap().says_loopback(), "{text}");
+        }
+        assert!("127.0.0.1:5".parse::<Endpoint>().unwrap().is_loopback());
+        assert!(!"192.0.2.1:5".parse::<Endpoint>().unwrap().is_loopback());
+    }
+
+    #[test]
     fn this_hosts_own_address_is_found_without_a_packet() {
         let endpoint: Endpoint = "127.0.0.1:9".parse().unwrap();
         assert!(endpoint.own_address().unwrap().is_loopback());
-        assert!(endpoint.listen(Some(false)).is_ok());
+        assert!(endpoint.listen(Some(false), None).is_ok());
         let elsewhere: Endpoint = "192.0.2.1:29400".parse().unwrap();
-        assert!(elsewhere.listen(None).unwrap().is_none());
-        let error = elsewhere.listen(Some(true)).unwrap_err().to_string();
+        assert!(elsewhere.listen(None, None).unwrap().is_none());
+        let error = elsewhere.listen(Some(true), None).unwrap_err().to_string();
         assert!(error.contains("--rdzv-endpoint") && error.contains("192.0.2.1"), "{error}");
     }
 }

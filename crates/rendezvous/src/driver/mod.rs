@@ -4,11 +4,14 @@
 
 mod dial;
 mod endpoint;
+mod own;
 mod peer;
+mod place;
 mod run;
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -20,6 +23,7 @@ use torchrs_error::{Context, Result};
 
 use crate::action::Connection;
 use crate::ending::Ending;
+use crate::lock::Taken;
 use crate::protocol::{Round, Verdict, Why};
 use crate::settings::Settings;
 use crate::token::JobToken;
@@ -45,6 +49,8 @@ pub struct Config {
     pub nproc: u32,
     /// Its place, where the user gave one.
     pub node_rank: Option<u32>,
+    /// A folder that all hosts share, in which ties are decided; with [`Settings::lock`].
+    pub lock: Option<PathBuf>,
 }
 
 /// What happened.
@@ -78,6 +84,9 @@ pub enum Event {
     Ended(Ending),
     /// This host leads from now on, or no more.
     Leads(bool),
+    /// This host leads: whether hosts wait for the program's [`Command::Welcome`]; not, before the first of these in a
+    /// round.
+    AwaitsWelcome(bool),
     /// The job is over, with this exit code and report.
     Over(i32, String),
     /// The host cannot take part: why.
@@ -99,8 +108,10 @@ pub enum Command {
     Finish(i32, String),
     /// End the job.
     Stop,
-    /// Now is a good time for hosts that wait.
-    Welcome,
+    /// In this round: now is a good time for hosts that wait.
+    Welcome(u64),
+    /// A worker has failed, and the others of this host are about to end.
+    WorkersFailing,
 }
 
 /// A host's end of a rendezvous. Dropped, its connections close.
@@ -135,6 +146,8 @@ impl Commander {
 enum Input {
     Command(Command),
     Dialed(dial::Dialed),
+    /// Whose the tie with this number is.
+    Tie(u32, Taken),
     Close,
 }
 
@@ -157,7 +170,7 @@ impl Rendezvous {
         let line = dial::Line { results: commands.clone(), wake: wake.clone() };
         let lost = outlet.clone();
         let work = move || {
-            let driver = run::listen(&config, &outlet, &inputs).and_then(|place| {
+            let driver = place::listen(&config, &outlet, &inputs).and_then(|place| {
                 let driver = |place| run::Driver::new(config, outlet, line, inputs, place);
                 place.map(driver).transpose()
             });

@@ -1,12 +1,12 @@
 //! The thread of a rendezvous: sockets, clock, and what the state machines want done.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -19,6 +19,7 @@ use super::peer::Peer;
 use super::{Command, Config, Event, Input};
 use crate::action::{self, Connection};
 use crate::leader::Leader;
+use crate::lock::{Lock, Taken, Tie};
 use crate::member::{self, Member};
 use crate::protocol::{Host, HostId, ToLeader, ToMember};
 
@@ -84,7 +85,7 @@ enum Link {
 
 /// Messages between the two halves of one host, and what else must not happen within what caused it.
 enum Later {
-    ToLeader(ToLeader),
+    ToLeader(Box<ToLeader>),
     ToMember(ToMember),
     Called,
     OwnClosed,
@@ -108,6 +109,12 @@ pub(super) struct Driver {
     next: u64,
     claims: BTreeMap<u64, ToLeader>,
     later: VecDeque<Later>,
+    /// Of a job in which a shared folder decides ties.
+    lock: Option<Lock>,
+    /// Whether hosts are known to wait for the program's welcome.
+    awaits_welcome: bool,
+    /// What this host's leader said last.
+    said: String,
     /// Since when the rendezvous is being closed.
     closing: Option<Duration>,
 }
@@ -126,9 +133,12 @@ impl Driver {
         epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER)).context(what)?;
         epoll.add(&*line.wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE)).context(what)?;
         let key = config.token.key("torchrs rendezvous");
+        let id = HostId(random()?);
+        let lock = config.lock.as_ref().map(|folder| Lock::new(folder, id)).transpose();
+        let lock = lock.map_err(|why| Error::config("--rdzv-lock", why))?;
         let mut driver = Driver {
             key,
-            id: HostId(random()?),
+            id,
             config,
             outlet,
             line,
@@ -142,6 +152,9 @@ impl Driver {
             next: OWN + 1,
             claims: BTreeMap::new(),
             later: VecDeque::new(),
+            lock,
+            awaits_welcome: false,
+            said: String::new(),
             closing: None,
         };
         let host = driver.host().context(|| "find this host's address")?;
@@ -258,7 +271,7 @@ impl Driver {
                 Later::ToLeader(message) => {
                     let mut out = Vec::new();
                     if let Some(leader) = &mut self.leader {
-                        leader.receive(OWN, message, now, &mut out);
+                        leader.receive(OWN, *message, now, &mut out);
                     }
                     self.do_leader(out);
                     continue;
@@ -276,6 +289,12 @@ impl Driver {
                 _ => continue,
             }
             self.do_member(out);
+        }
+        // After the start of the round that it concerns.
+        let awaits = self.leader.as_ref().is_some_and(Leader::awaits_welcome);
+        if awaits != self.awaits_welcome {
+            self.awaits_welcome = awaits;
+            self.outlet.give(Event::AwaitsWelcome(awaits));
         }
         let numbers: Vec<u64> = self
             .peers
@@ -314,6 +333,13 @@ impl Driver {
             match self.inputs.try_recv() {
                 Ok(Input::Command(command)) => self.obey(command),
                 Ok(Input::Dialed(dialed)) => self.dialed(dialed),
+                Ok(Input::Tie(number, taken)) => {
+                    let (now, mut out) = (self.now(), Vec::new());
+                    if let Some(leader) = &mut self.leader {
+                        leader.tie_taken(number, taken, now, &mut out);
+                    }
+                    self.do_leader(out);
+                }
                 Ok(Input::Close) | Err(TryRecvError::Disconnected) => {
                     let now = self.now();
                     self.closing.get_or_insert(now);
@@ -346,11 +372,12 @@ impl Driver {
                 Some(leader) => leader.stop(now, &mut out),
                 None => asked.push(member::Action::Fail("it was asked to stop".into())),
             },
-            Command::Welcome => {
+            Command::Welcome(round) => {
                 if let Some(leader) = &mut self.leader {
-                    leader.welcome(now, &mut out);
+                    leader.welcome(round, now, &mut out);
                 }
             }
+            Command::WorkersFailing => self.member_mut().workers_failing(&mut asked),
         }
         self.do_member(asked);
         self.do_leader(out);
@@ -534,17 +561,17 @@ impl Driver {
                     self.link = Link::Dialing(number);
                     self.line.dial(number, addresses, &self.config.endpoint);
                 }
-                member::Action::Lead { term, last } => {
+                member::Action::Lead { term, after } => {
                     self.hang_up();
                     let settings = self.config.settings.clone();
-                    self.leader = Some(Leader::new(settings, self.id, term, last, self.now()));
+                    self.leader = Some(Leader::new(settings, self.id, term, after, self.now()));
                     self.link = Link::Own;
                     self.outlet.give(Event::Leads(true));
                     self.later.push_back(Later::Called);
                 }
                 member::Action::Resign => self.drop_leader(),
                 member::Action::Send(message) => match self.link {
-                    Link::Own => self.later.push_back(Later::ToLeader(message)),
+                    Link::Own => self.later.push_back(Later::ToLeader(Box::new(message))),
                     Link::Peer(number) => {
                         if let Some(entry) = self.peers.get_mut(&number).filter(|e| e.open) {
                             entry.peer.send(&message);
@@ -560,6 +587,7 @@ impl Driver {
                     self.line.dial(number, addresses, &self.config.endpoint);
                 }
                 member::Action::Start(round) => {
+                    self.awaits_welcome = false;
                     let group_rank = round.group_rank(self.id).expect("it takes part");
                     let leads = round.leader == self.id;
                     self.outlet.give(Event::Start { round, group_rank, leads });
@@ -576,6 +604,24 @@ impl Driver {
                 member::Action::Fail(why) => self.outlet.give(Event::Fail(why)),
                 member::Action::Say(text) => self.outlet.give(Event::Say(text)),
             }
+        }
+    }
+
+    /// In a thread of its own: a shared folder may take its time.
+    fn take_tie(&mut self, tie: Tie) {
+        let Some(lock) = self.lock.clone() else { return };
+        let (id, name) = (self.id, self.config.name.clone());
+        let (results, wake) = (self.line.results.clone(), self.line.wake.clone());
+        let number = tie.number;
+        let work = move || {
+            let _ = results.send(Input::Tie(number, lock.take(&tie, id, &name)));
+            let _ = wake.write(1);
+        };
+        let thread = std::thread::Builder::new().name("torchrs-lock".into()).spawn(work);
+        if let Err(error) = thread {
+            let why = format!("cannot start a thread: {error}");
+            let _ = self.line.results.send(Input::Tie(number, Taken::Failed(why)));
+            let _ = self.line.wake.write(1);
         }
     }
 
@@ -618,54 +664,18 @@ impl Driver {
                     self.member_mut().resigned(known, now, &mut out);
                     self.do_member(out);
                 }
+                action::Action::TakeTie(tie) => self.take_tie(tie),
+                action::Action::Say(text) => {
+                    if text != self.said {
+                        self.said.clone_from(&text);
+                        self.outlet.give(Event::Say(text));
+                    }
+                }
                 action::Action::Restarting(ending) => self.outlet.give(Event::Restarting(ending)),
                 action::Action::Ended(ending) => self.outlet.give(Event::Ended(ending)),
             }
         }
     }
-}
-
-/// Finds where this host listens, and whether that is where the job begins. A name that is not known yet may be
-/// known soon.
-pub(super) fn listen(
-    config: &Config,
-    outlet: &Outlet,
-    inputs: &Receiver<Input>,
-) -> Result<Option<(TcpListener, bool)>> {
-    let began = Instant::now();
-    let mut said = false;
-    loop {
-        if config.is_host != Some(false)
-            && let Some(listener) = config.endpoint.listen(config.is_host)?
-        {
-            return Ok(Some((listener, true)));
-        }
-        let why = match own_address(config) {
-            Ok(address) => {
-                let listener = TcpListener::bind(SocketAddr::new(address, 0)).map_err(|error| {
-                    let what = format!("is {address}, where this host cannot listen: {error}");
-                    Error::config("--local-addr", what)
-                })?;
-                return Ok(Some((listener, false)));
-            }
-            Err(why) => format!("`{}`: {why}", config.endpoint),
-        };
-        if began.elapsed() >= config.settings.join_timeout {
-            return Err(Error::config("--rdzv-endpoint", why));
-        }
-        if !std::mem::replace(&mut said, true) {
-            outlet.give(Event::Say(format!("--rdzv-endpoint {why}; trying again")));
-        }
-        if let Ok(Input::Close) | Err(RecvTimeoutError::Disconnected) =
-            inputs.recv_timeout(Duration::from_secs(1))
-        {
-            return Ok(None);
-        }
-    }
-}
-
-fn own_address(config: &Config) -> std::result::Result<IpAddr, String> {
-    config.local_addr.map_or_else(|| config.endpoint.own_address(), Ok)
 }
 
 fn random() -> Result<u64> {

@@ -1,12 +1,13 @@
 //! The world of a simulation: its clock, its network, and launchers that only follow the protocol.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use torchrs_rendezvous::action;
 use torchrs_rendezvous::leader::Leader;
+use torchrs_rendezvous::lock::{Taken, Tie};
 use torchrs_rendezvous::member::{self, Member};
 use torchrs_rendezvous::protocol::{Host, HostId, Round, ToLeader, ToMember, Verdict};
 use torchrs_rendezvous::settings::Settings;
@@ -57,6 +58,16 @@ enum Event {
         verdict: Verdict,
         round: (u64, u64),
     },
+    /// A tie is asked for in the shared folder, and the answer.
+    TakeTie {
+        end: (usize, u64),
+        tie: Tie,
+    },
+    TieTaken {
+        end: (usize, u64),
+        number: u32,
+        taken: Taken,
+    },
     Do(Deed),
 }
 
@@ -72,6 +83,12 @@ pub enum Deed {
     Heal(usize),
     Freeze(usize, Duration),
     FailWorkers(usize),
+    /// One fails, and the others end a while later.
+    FailWorker(usize),
+    /// The program on all hosts says that its state is saved.
+    Welcome,
+    /// The shared folder answers nobody, or does again.
+    FolderGone(bool),
 }
 
 /// A connection from a host to the leader on another, or on the same.
@@ -114,6 +131,9 @@ pub struct World {
     /// Rounds that were started, with the time.
     pub started: Vec<(Duration, Round)>,
     pub worker_time: Duration,
+    /// Who has which tie, in the shared folder.
+    ties: BTreeMap<(HostId, u32), (usize, u64)>,
+    folder_is_gone: bool,
     /// How much has happened.
     count: u64,
 }
@@ -160,6 +180,8 @@ impl World {
             dice: dice | 1,
             started: Vec::new(),
             worker_time: Duration::from_secs(100_000),
+            ties: BTreeMap::new(),
+            folder_is_gone: false,
             count: 0,
         }
     }
@@ -233,13 +255,27 @@ impl World {
     fn check(&self) {
         // One that has just gone on again has not had the time to notice.
         let frozen = |l: &Launcher| l.frozen_until + 20 * MS > self.now;
-        let running: BTreeSet<_> = self
-            .launchers
-            .iter()
-            .filter(|l| l.alive && !frozen(l))
-            .filter_map(|l| l.running.as_ref().map(|r| (r.number, r.term)))
-            .collect();
-        assert!(running.len() <= 1, "two rounds run at {:?}: {running:?}", self.now);
+        let running = self.launchers.iter().filter(|l| l.alive && !frozen(l));
+        let mut running = running.filter_map(|l| l.running.as_ref());
+        let Some(first) = running.next() else { return };
+        // Of many hosts a look at all their names takes too long.
+        let is_large = self.launchers.len() >= 50;
+        let same = |other: &Round| match is_large {
+            true => (other.stamp(), other.leader) == (first.stamp(), first.leader),
+            false => other == first,
+        };
+        let other = running.find(|other| !same(other));
+        let of = |r: &Round| {
+            let hosts: Vec<_> = r.hosts.iter().map(|host| host.name.as_str()).collect();
+            format!("{} of term {} led by {:x}: {hosts:?}", r.number, r.term.0, r.leader.0)
+        };
+        assert!(
+            other.is_none(),
+            "at {:?} two rounds: {}, {:?}",
+            self.now,
+            of(first),
+            other.map(of)
+        );
     }
 
     fn begin(&mut self, host: usize) {
@@ -288,9 +324,9 @@ impl World {
                     let to = host_at(addresses[0]);
                     self.call(host, to);
                 }
-                member::Action::Lead { term, last } => {
+                member::Action::Lead { term, after } => {
                     let id = HostId((host as u64) << 16 | self.launchers[host].life);
-                    let leader = Leader::new(self.settings.clone(), id, term, last, self.now);
+                    let leader = Leader::new(self.settings.clone(), id, term, after, self.now);
                     self.launchers[host].leader = Some(leader);
                     self.call(host, host);
                 }
@@ -377,7 +413,14 @@ impl World {
                     // What was sent before arrives before.
                     self.at(self.now + 2 * MS, Event::Closed { link, at_leader: false });
                 }
-                action::Action::Ask(..) | action::Action::Restarting(_) => {}
+                action::Action::Ask(..)
+                | action::Action::Restarting(_)
+                | action::Action::Say(_) => {}
+                action::Action::TakeTie(tie) => {
+                    let end = (host, self.launchers[host].life);
+                    let delay = MS * (1 + self.roll(300) as u32);
+                    self.at(self.now + delay, Event::TakeTie { end, tie });
+                }
                 action::Action::Resign(known) => {
                     self.drop_leader(host);
                     let mut out = Vec::new();
@@ -433,6 +476,7 @@ impl World {
             Event::Retry { .. } => None,
             Event::Tick { host } | Event::WorkersEnd { host, .. } => Some(*host),
             Event::Claim { to, .. } => Some(*to),
+            Event::TakeTie { end, .. } | Event::TieTaken { end, .. } => Some(end.0),
             Event::Do(_) => None,
         };
         if let Some(thaw) =
@@ -567,6 +611,32 @@ impl World {
                     self.do_member(host, out);
                 }
             }
+            Event::TakeTie { end, tie } => {
+                if !self.is_there(end) {
+                    return;
+                }
+                let number = tie.number;
+                let taken = if self.folder_is_gone {
+                    Taken::Failed("is gone".into())
+                } else {
+                    match *self.ties.entry((tie.begun_by, number)).or_insert(end) {
+                        by if by == end => Taken::Ours,
+                        by => Taken::Theirs(format!("h{}", by.0)),
+                    }
+                };
+                let delay = MS * (1 + self.roll(300) as u32);
+                self.at(self.now + delay, Event::TieTaken { end, number, taken });
+            }
+            Event::TieTaken { end, number, taken } => {
+                if !self.is_there(end) {
+                    return;
+                }
+                let (now, mut out) = (self.now, Vec::new());
+                if let Some(leader) = &mut self.launchers[end.0].leader {
+                    leader.tie_taken(number, taken, now, &mut out);
+                    self.do_leader(end.0, out);
+                }
+            }
             Event::Do(deed) => self.perform(deed),
         }
     }
@@ -610,6 +680,28 @@ impl World {
                 let round = (round.number, round.term.0);
                 self.happen(Event::WorkersEnd { host, verdict: Verdict::Failure, round });
             }
+            Deed::FailWorker(host) => {
+                let l = &mut self.launchers[host];
+                let Some(round) = l.running.as_ref().filter(|_| l.alive) else { return };
+                let round = (round.number, round.term.0);
+                let mut out = Vec::new();
+                l.member.as_mut().unwrap().workers_failing(&mut out);
+                self.do_member(host, out);
+                let end = Event::WorkersEnd { host, verdict: Verdict::Failure, round };
+                self.at(self.now + 2 * SECOND, end);
+            }
+            Deed::Welcome => {
+                for host in 0..self.launchers.len() {
+                    let (now, mut out) = (self.now, Vec::new());
+                    let l = &mut self.launchers[host];
+                    let number = l.running.as_ref().map(|round| round.number);
+                    if let (Some(leader), Some(number)) = (&mut l.leader, number) {
+                        leader.welcome(number, now, &mut out);
+                        self.do_leader(host, out);
+                    }
+                }
+            }
+            Deed::FolderGone(is_gone) => self.folder_is_gone = is_gone,
         }
     }
 

@@ -6,8 +6,11 @@
 //! begins, or the job is over.
 //!
 //! Only one part of a job that fell apart goes on: that which has more than half of the last round's hosts, or half of
-//! them and the leader. A round counts as the last one for a host from its acceptance on, so that two different rounds
-//! after one and the same cannot both be accepted by all.
+//! them and the leader; with a [lock](crate::lock), half of them and the tie. The same holds for rounds after that one
+//! that were proposed: for a host a round counts from its acceptance on, and for its leader from its proposal on. So
+//! two different rounds after one and the same cannot both be accepted by all.
+
+mod gathering;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,11 +18,14 @@ use std::time::Duration;
 use crate::action::{Action, Connection};
 use crate::ending::Ending;
 use crate::fitting::objection;
-use crate::protocol::{Host, HostId, Round, Term, ToLeader, ToMember, Verdict, Why};
+use crate::history::History;
+use crate::protocol::{Host, HostId, Round, Share, Term, ToLeader, ToMember, Verdict, Why};
 use crate::settings::{ScaleUp, Settings};
 
 /// How often all who wait are told how many they are.
 const TELL_EVERY: Duration = Duration::from_secs(2);
+/// How long hosts that may be on their way are waited for, before a tie is taken without them.
+const LATER: Duration = Duration::from_secs(1);
 /// How long a leader that knows of no round waits, where there may be one elsewhere.
 const CLAIMS: Duration = Duration::from_millis(2500);
 
@@ -27,6 +33,8 @@ struct Member {
     host: Host,
     connection: Connection,
     heard_at: Duration,
+    /// When it was last told that this leader is there: for so long after that its workers may run.
+    told_at: Duration,
     /// Counts those who joined: who came first takes part first.
     order: u64,
     /// Its workers of an earlier leader's round are still there.
@@ -61,39 +69,42 @@ pub struct Leader {
     settings: Settings,
     own: HostId,
     term: Term,
-    /// The last round that was accepted by all its hosts, or came from the leader before.
-    last: Option<Round>,
+    /// The rounds that the next one follows.
+    after: History,
     restarts: u32,
     members: BTreeMap<HostId, Member>,
     next_order: u64,
+    /// Hosts that fell silent may have running workers till then.
+    not_before: Duration,
     phase: Phase,
     /// Whether the program has said that now is a good time for a change.
     welcome: bool,
+    /// Ties that the next round follows from, in the last of which this host or its round's leader has won.
+    ties: u32,
+    /// The tie that was last asked for, and whether another host has it.
+    asked: Option<(u32, bool)>,
     /// The last who was told that it waits, and when all were.
     told: u64,
     told_at: Option<Duration>,
 }
 
 impl Leader {
-    /// The leader of a job that begins (`last` is nothing), or goes on after that round.
-    pub fn new(
-        settings: Settings,
-        own: HostId,
-        term: Term,
-        last: Option<Round>,
-        now: Duration,
-    ) -> Self {
-        let restarts = last.as_ref().map_or(0, |round| round.restarts + 1);
+    /// The leader of a job that begins (`after` is empty), or goes on after those rounds.
+    pub fn new(settings: Settings, own: HostId, term: Term, after: History, now: Duration) -> Self {
+        let restarts = after.latest().map_or(0, |round| round.restarts + 1);
         Leader {
             settings,
             own,
             term,
-            last,
+            after,
             restarts,
             members: BTreeMap::new(),
             next_order: 0,
+            not_before: Duration::ZERO,
             phase: Phase::Gathering { since: now, last_call: None },
             welcome: false,
+            ties: 0,
+            asked: None,
             told: 0,
             told_at: None,
         }
@@ -113,7 +124,7 @@ impl Leader {
             return self.step(now, out);
         }
         if let ToLeader::Claim { job, round } = message {
-            let later = self.last.as_ref().is_none_or(|last| last.stamp() < round.stamp());
+            let later = self.after.latest().is_none_or(|last| last.stamp() < round.stamp());
             if let Phase::Gathering { .. } = self.phase
                 && later
                 && job == self.settings.job
@@ -132,6 +143,7 @@ impl Leader {
             ToLeader::Alive { sent_at, clock } => {
                 let member = self.members.get_mut(&id).expect("a member");
                 member.heard_at = member.heard_at.max(clock.min(now));
+                member.told_at = now;
                 out.push(Action::Send(from, ToMember::Alive { sent_at, clock: now }));
             }
             ToLeader::Accept { term, number } => {
@@ -145,6 +157,7 @@ impl Leader {
                 self.ended(id, number, verdict, report, now, out)
             }
             ToLeader::Ask { number, request } => out.push(Action::Ask(from, number, request)),
+            ToLeader::Failing { number } => self.failing(id, number, now, out),
         }
         self.step(now, out);
     }
@@ -165,7 +178,9 @@ impl Leader {
         let silent: Vec<HostId> =
             self.members.values().filter(|m| silent(m)).map(|m| m.host.id).collect();
         for id in silent {
-            out.push(Action::Close(self.members[&id].connection));
+            let member = &self.members[&id];
+            out.push(Action::Close(member.connection));
+            self.not_before = self.not_before.max(member.told_at + lost_after);
             self.lose(id, now, out);
         }
         self.fence(now, out);
@@ -203,7 +218,12 @@ impl Leader {
             let fresh = |m: &Member| now < m.heard_at + self.settings.fence_after();
             h.id == self.own || self.members.get(&h.id).is_some_and(fresh)
         };
-        round.has_quorum(round.hosts.iter().filter(heard).count(), self.own)
+        match round.share(round.hosts.iter().filter(heard).count()) {
+            Share::Most => true,
+            // With a lock the other half may take the tie.
+            Share::Half => !self.settings.lock && round.leader == self.own,
+            Share::Fewer => false,
+        }
     }
 
     /// When [`tick`](Self::tick) has to be called at the latest.
@@ -221,21 +241,31 @@ impl Leader {
             Phase::Gathering { .. } if self.members.values().any(|m| m.busy) => None,
             Phase::Gathering { since, last_call } => {
                 let limit = *since + self.settings.join_timeout;
-                let lacking = self.last.as_ref().filter(|last| self.lacks_quorum(last));
-                let patience = lacking.map(|last| *since + self.patience(last));
+                let lacking = self.lacks_quorum(&self.after);
+                let patience = lacking.then(|| *since + self.patience());
                 let on_the_way = Some(*since + self.settings.lost_after).filter(|at| *at > now);
-                [*last_call, patience, on_the_way, Some(limit)].into_iter().flatten().min()
+                let later = Some(*since + LATER).filter(|at| self.settings.lock && *at > now);
+                let silent = Some(self.not_before).filter(|at| *at > now);
+                let all = [*last_call, patience, on_the_way, later, silent, Some(limit)];
+                all.into_iter().flatten().min()
             }
             _ => None,
         };
         silent.into_iter().chain(phase).min()
     }
 
-    /// The program says that its state is saved: hosts that wait may take part now.
-    pub fn welcome(&mut self, now: Duration, out: &mut Vec<Action>) {
-        self.welcome = true;
-        self.step(now, out);
-        self.welcome = false;
+    /// The program says in this round that its state is saved: hosts that wait may take part now.
+    pub fn welcome(&mut self, number: u64, now: Duration, out: &mut Vec<Action>) {
+        if matches!(&self.phase, Phase::Running { round, .. } if round.number == number) {
+            self.welcome = true;
+            self.step(now, out);
+            self.welcome = false;
+        }
+    }
+
+    /// Whether hosts wait for the program to [welcome](Self::welcome) them.
+    pub fn awaits_welcome(&self) -> bool {
+        self.settings.scale_up == ScaleUp::AtCheckpoint && self.is_change_pending()
     }
 
     /// Whether hosts wait that the running round has room for.
@@ -306,7 +336,8 @@ impl Leader {
             }
         };
         let id = host.id;
-        self.members.insert(id, Member { host, connection: from, heard_at: now, order, busy });
+        let (heard_at, told_at) = (now, now);
+        self.members.insert(id, Member { host, connection: from, heard_at, told_at, order, busy });
         if let Phase::Gathering { .. } = self.phase {
             return;
         }
@@ -315,13 +346,13 @@ impl Leader {
 
     /// What a host knows of rounds counts if it is the latest: whoever goes on after an earlier one would let the same
     /// hosts go on twice.
-    fn learn(&mut self, accepted: Option<Round>) {
-        let Some(round) = accepted else { return };
+    fn learn(&mut self, accepted: History) {
         let Phase::Gathering { .. } = self.phase else { return };
-        if self.last.as_ref().is_none_or(|last| last.stamp() < round.stamp()) {
+        let before = self.after.latest().map(Round::stamp);
+        self.after.learn(accepted);
+        if let Some(round) = self.after.latest().filter(|round| before < Some(round.stamp())) {
             self.term = self.term.max(Term(round.term.0 + 1));
             self.restarts = self.restarts.max(round.restarts + 1);
-            self.last = Some(round);
         }
     }
 
@@ -380,6 +411,16 @@ impl Leader {
         }
     }
 
+    /// A worker of a host has failed: the others need not wait until its last one has ended.
+    fn failing(&mut self, id: HostId, number: u64, now: Duration, out: &mut Vec<Action>) {
+        if let Phase::Running { round, ended } = &mut self.phase
+            && round.number == number
+        {
+            let (round, ended) = (round.clone(), std::mem::take(ended));
+            self.begin_stopping(round, ended, Why::Failed(id), now, out);
+        }
+    }
+
     fn lose(&mut self, id: HostId, now: Duration, out: &mut Vec<Action>) {
         self.members.remove(&id);
         match &mut self.phase {
@@ -422,7 +463,10 @@ impl Leader {
         at_once: bool,
         out: &mut Vec<Action>,
     ) {
-        for host in round.hosts.iter().filter(|host| !ended.contains_key(&host.id)) {
+        // Whose worker failed ends its others itself.
+        let knows = |host: &Host| *why == Why::Failed(host.id) && !at_once;
+        for host in round.hosts.iter().filter(|host| !ended.contains_key(&host.id) && !knows(host))
+        {
             if let Some(member) = self.members.get(&host.id) {
                 let stop = ToMember::Stop { number: round.number, why: why.clone(), at_once };
                 out.push(Action::Send(member.connection, stop));
@@ -443,7 +487,7 @@ impl Leader {
                 }
                 Phase::Proposed { round, accepted } => {
                     if round.hosts.iter().any(|host| !self.members.contains_key(&host.id)) {
-                        // One was lost before all had accepted.
+                        // One was lost before all had accepted. Those who had may go on elsewhere.
                         self.phase = Phase::Gathering { since: now, last_call: None };
                         continue;
                     }
@@ -451,11 +495,15 @@ impl Leader {
                         return;
                     }
                     let round = round.clone();
+                    if !self.in_reach(&round, now) {
+                        // They have accepted long ago, and may have gone on elsewhere since.
+                        return;
+                    }
                     for host in &round.hosts {
                         let start = ToMember::Start { number: round.number };
                         out.push(Action::Send(self.members[&host.id].connection, start));
                     }
-                    self.last = Some(round.clone());
+                    self.after.ran(round.clone());
                     self.phase = Phase::Running { round, ended: BTreeMap::new() };
                 }
                 Phase::Running { round, ended } => {
@@ -507,7 +555,7 @@ impl Leader {
         } else {
             None
         };
-        if hindrance.is_none() && self.lacks_quorum(&round) {
+        if hindrance.is_none() && self.lacks_quorum(&self.after) && !self.may_take_tie() {
             out.push(Action::Resign(None));
             return;
         }
@@ -526,156 +574,5 @@ impl Leader {
         }
         out.push(Action::Restarting(Ending::new(round, Some(why), None, ended)));
         self.phase = Phase::Gathering { since: now, last_call: None };
-    }
-
-    /// Whether those who are there must not go on after `last`: others might.
-    fn lacks_quorum(&self, last: &Round) -> bool {
-        let there = last.hosts.iter().filter(|h| self.members.contains_key(&h.id)).count();
-        !last.has_quorum(there, self.own)
-    }
-
-    /// How long to wait for hosts of the last round. Each of them has another patience, so that they do not go round
-    /// in circles.
-    fn patience(&self, last: &Round) -> Duration {
-        Duration::from_secs(2 + last.group_rank(self.own).unwrap_or(0) as u64)
-    }
-
-    /// Whether hosts of another leader's last round have not come: they look for a leader, and until they have found
-    /// that they are alone their workers may run.
-    fn are_some_on_their_way(&self) -> bool {
-        let Some(last) = self.last.as_ref().filter(|last| last.leader != self.own) else {
-            return false;
-        };
-        let missing = |host: &Host| host.id != last.leader && !self.members.contains_key(&host.id);
-        last.hosts.iter().chain(&last.spares).any(missing)
-    }
-
-    /// Proposes a round where there are enough hosts for one, and long enough.
-    fn try_propose(&mut self, now: Duration, out: &mut Vec<Action>) -> bool {
-        let Phase::Gathering { since, last_call } = &mut self.phase else {
-            unreachable!("gathering")
-        };
-        let (since, called) = (*since, *last_call);
-        let (fewest, most) = self.settings.hosts;
-        let present = self.members.len() as u32;
-        // Who still ends an earlier leader's workers cannot start others.
-        let ready = self.members.values().filter(|m| !m.busy).count() as u32;
-        if ready < present {
-            return false;
-        }
-        let own_is_there = self.members.contains_key(&self.own);
-        if let Some(last) = &self.last
-            && self.lacks_quorum(last)
-        {
-            if now >= since + self.patience(last) {
-                self.phase = Phase::Over;
-                out.push(Action::Resign(None));
-            } else {
-                self.tell_who_waits(now, out);
-            }
-            return false;
-        }
-        if present < fewest || !own_is_there {
-            if now >= since + self.settings.join_timeout {
-                self.give_up(present, out);
-            } else {
-                // Until there are enough again.
-                if let Phase::Gathering { last_call, .. } = &mut self.phase {
-                    *last_call = None;
-                }
-                self.tell_who_waits(now, out);
-            }
-            return false;
-        }
-        if self.are_some_on_their_way() && now < since + self.settings.lost_after {
-            return false;
-        }
-        // A first round waits a little for more.
-        if self.last.is_none() && present < most {
-            let at = called.unwrap_or(now + self.settings.last_call.max(CLAIMS));
-            if let Phase::Gathering { last_call, .. } = &mut self.phase {
-                *last_call = Some(at);
-            }
-            if now < at {
-                self.tell_who_waits(now, out);
-                return false;
-            }
-        }
-        let round = self.next_round();
-        for host in &round.hosts {
-            let propose = ToMember::Propose { round: round.clone() };
-            out.push(Action::Send(self.members[&host.id].connection, propose));
-        }
-        let spares: Vec<Connection> =
-            round.spares.iter().map(|host| self.members[&host.id].connection).collect();
-        self.phase = Phase::Proposed { round, accepted: BTreeSet::new() };
-        for spare in spares {
-            out.push(Action::Send(spare, self.waiting()));
-        }
-        true
-    }
-
-    /// Those who have just come at once, all now and then: of many hosts each would hear of each.
-    fn tell_who_waits(&mut self, now: Duration, out: &mut Vec<Action>) {
-        let all = self.told_at.is_none_or(|at| now >= at + TELL_EVERY);
-        for member in self.members.values().filter(|m| all || m.order > self.told) {
-            out.push(Action::Send(member.connection, self.waiting()));
-        }
-        self.told = self.next_order;
-        if all {
-            self.told_at = Some(now);
-        }
-    }
-
-    /// The hosts in order: by their own place where they have one, else as in the last round, then as they came. The
-    /// leader is the first of those without a place.
-    fn next_round(&self) -> Round {
-        let place = |m: &Member| {
-            let before = self.last.as_ref().and_then(|round| round.group_rank(m.host.id));
-            let own = m.host.id != self.own;
-            (m.host.node_rank.unwrap_or(u32::MAX), own, before.unwrap_or(usize::MAX), m.order)
-        };
-        let mut members: Vec<&Member> = self.members.values().collect();
-        members.sort_by_key(|m| place(m));
-        let spares = members.split_off(members.len().min(self.settings.hosts.1 as usize));
-        let hosts = |members: Vec<&Member>| members.into_iter().map(|m| m.host.clone()).collect();
-        Round {
-            term: self.term,
-            number: self.last.as_ref().map_or(0, |round| round.number + 1),
-            restarts: self.restarts,
-            leader: self.own,
-            hosts: hosts(members),
-            spares: hosts(spares),
-        }
-    }
-
-    fn give_up(&mut self, present: u32, out: &mut Vec<Action>) {
-        let names: Vec<&str> = self.members.values().map(|m| m.host.name.as_str()).collect();
-        let what = format!(
-            "{present} of at least {} hosts came within {:?} ({}): start torchrs-launch on the others with the same \
-             options, and look whether they reach this host",
-            self.settings.hosts.0,
-            self.settings.join_timeout,
-            names.join(", ")
-        );
-        let round = self.nobodys_round();
-        self.end_without_workers(round, &what, out);
-    }
-
-    fn end_without_workers(&mut self, round: Round, why: &str, out: &mut Vec<Action>) {
-        self.phase = Phase::Over;
-        out.push(Action::Ended(Ending::new(round, None, Some(why.to_owned()), BTreeMap::new())));
-    }
-
-    fn nobodys_round(&self) -> Round {
-        let nobody = || Round {
-            term: self.term,
-            number: 0,
-            restarts: 0,
-            leader: self.own,
-            hosts: Vec::new(),
-            spares: Vec::new(),
-        };
-        self.last.clone().unwrap_or_else(nobody)
     }
 }
