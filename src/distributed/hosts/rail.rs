@@ -71,9 +71,16 @@ impl HostsBackend {
         let Some(&rank) = self.ranks.iter().find(|&&rank| is_pair && rank != self.me()) else {
             return;
         };
-        let Ok(how) = self.world.store.get(&ended_key(rank), ASK / 5) else { return };
-        let how = String::from_utf8_lossy(&how);
-        let reason = format!("rank {rank} has ended before it came to a message: {how}");
+        let reason = match self.world.store.get(&ended_key(rank), ASK / 5) {
+            Ok(how) => {
+                let how = String::from_utf8_lossy(&how);
+                format!("rank {rank} has ended before it came to a message: {how}")
+            }
+            Err(_) if self.world.members[rank].has_left() => {
+                format!("rank {rank} has left the process group before it came to a message")
+            }
+            Err(_) => return,
+        };
         let pid = self.world.members[rank].pid;
         self.local.fail(AbortRecord { cause: Cause::Elsewhere, rank, pid, reason });
     }

@@ -1,8 +1,10 @@
 //! How the processes of a job on several hosts find each other. The members of each host meet as those of one host
 //! do, and then their hosts ([`cards`](super::cards)).
 
-use std::net::{IpAddr, SocketAddr};
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::time::Duration;
 
 use torchrs_job::store::{LINKS_ADDRESS, LINKS_KEY};
 use torchrs_links::{Addresses, Listener};
@@ -15,6 +17,9 @@ use super::failure::publish;
 use crate::distributed::shm::{self, AbortRecord, Cause, Seat};
 use crate::distributed::{Deadline, Store, WorkerEnv};
 use crate::error::{Error, Result};
+
+/// How long a process may take to say whether it listens.
+const PROBE: Duration = Duration::from_millis(100);
 
 /// What a process knows of all others of its job.
 pub(super) struct World {
@@ -47,7 +52,8 @@ pub(in crate::distributed) fn join(
     prefix: String,
     deadline: &Deadline,
 ) -> Result<Arc<HostsBackend>> {
-    let (address, key) = of_launcher(env, &store)?;
+    let joining = store.within(*deadline);
+    let (address, key) = of_launcher(env, &joining)?;
     let WorkerEnv { rank, local_rank, local_world_size, world_size, .. } = *env;
     let first = rank.checked_sub(local_rank).filter(|first| first + local_world_size <= world_size);
     let Some(first) = first else {
@@ -66,11 +72,7 @@ pub(in crate::distributed) fn join(
     };
     let failed = format!("{prefix}/failed");
     let joined = shm::join(local, deadline).and_then(|local| {
-        let own = || {
-            let addresses = listener.addresses().encode();
-            Ok((std::process::id() as i32, addresses, Offered::own(world_size)?))
-        };
-        let met = own().and_then(|own| cards::meet(env, &store, &local, own, &prefix, deadline));
+        let met = cards::meet(env, &joining, &local, own, &prefix, deadline);
         // Those of this host, who wait alike.
         let met = met.inspect_err(|error| local.abort(&error.to_string()));
         met.map(|cards| (local, cards))
@@ -118,6 +120,17 @@ fn join_mpi(env: &WorkerEnv, cards: &[Card], deadline: &Deadline) -> Result<Opti
     match uses_mpi {
         true => MpiWorld::join(env.rank, env.world_size, deadline).map(Some),
         false => Ok(None),
+    }
+}
+
+impl Member {
+    /// Whether its process is there and listens no more, as it did when the job began: it has left all groups.
+    pub fn has_left(&self) -> bool {
+        let refused = |address: &SocketAddr| {
+            let called = TcpStream::connect_timeout(address, PROBE);
+            called.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+        };
+        self.addresses.list().iter().all(refused)
     }
 }
 

@@ -15,6 +15,7 @@ use nix::sys::socket::{
 };
 use nix::unistd::getuid;
 use parking_lot::Mutex;
+use torchrs_job::store::{LEADER, OF_HOST};
 
 use super::packet;
 use super::server::StoreServer;
@@ -26,8 +27,12 @@ use crate::multiprocessing::inherited_store_fd;
 
 /// How long a call may take that does not wait for a key (PyTorch's default for its stores).
 const ANSWER_WITHIN: Duration = Duration::from_secs(300);
+/// How long this host's own server is asked why another one does not answer.
+const TELLING: Duration = Duration::from_millis(200);
 /// Between two attempts to reach rank 0's socket before it is there; nothing announces it.
 const RETRY_AFTER: Duration = Duration::from_millis(5);
+
+static OF_THIS_PROCESS: Mutex<Option<Store>> = Mutex::new(None);
 
 /// A connection to the job's key-value store (PyTorch's `torch.distributed.Store`). Cheap to
 /// clone; calls from several threads do not wait for each other.
@@ -48,6 +53,8 @@ const RETRY_AFTER: Duration = Duration::from_millis(5);
 #[derive(Debug, Clone)]
 pub struct Store {
     connection: Arc<Connection>,
+    /// When a call that waits for no key has to be answered, if not by [`ANSWER_WITHIN`].
+    limit: Option<Deadline>,
 }
 
 #[derive(Debug)]
@@ -90,7 +97,6 @@ impl Store {
     /// [`Error::Config`] when the environment names no store, [`Error::Store`] when there are two
     /// processes with `RANK=0`, [`Error::Timeout`] when rank 0 does not show up by the deadline.
     pub fn from_env(deadline: impl Into<Deadline>) -> Result<Store> {
-        static OF_THIS_PROCESS: Mutex<Option<Store>> = Mutex::new(None);
         let deadline = deadline.into();
         let mut slot = OF_THIS_PROCESS.lock();
         if let Some(store) = &*slot {
@@ -101,6 +107,42 @@ impl Store {
             None => Store::meet(&WorkerEnv::from_env()?, deadline)?,
         };
         Ok(slot.insert(store).clone())
+    }
+
+    /// The store of this process, if it has one or its launcher has passed it on.
+    pub(in crate::distributed) fn of_launcher() -> Result<Option<Store>> {
+        let mut slot = OF_THIS_PROCESS.lock();
+        if slot.is_none() {
+            *slot = inherited_store_fd().map(Store::connect_fd).transpose()?;
+        }
+        Ok(slot.clone())
+    }
+
+    /// The same connection, on which calls that wait for no key end by this deadline, too.
+    pub(in crate::distributed) fn within(&self, deadline: impl Into<Deadline>) -> Store {
+        Store { connection: self.connection.clone(), limit: Some(deadline.into()) }
+    }
+
+    fn answer_within(&self) -> Deadline {
+        let usual = Deadline::after(ANSWER_WITHIN);
+        self.limit.filter(|limit| limit.remaining() < usual.remaining()).unwrap_or(usual)
+    }
+
+    /// What is known where a call was not answered that waits for no key.
+    fn why_silent(&self, call: &str, key: &str) -> String {
+        if ["get", "get_fds", "wait"].contains(&call) || key.starts_with(OF_HOST) {
+            return String::new();
+        }
+        let asked = self.ask("get", LEADER, &Request::TryGet { key: LEADER }, &[], TELLING);
+        match asked {
+            Ok((Reply::Value(leader), _)) => {
+                let leader = String::from_utf8_lossy(&leader);
+                format!(
+                    "; the job's keys are on host {leader}, which leads the job and does not answer"
+                )
+            }
+            _ => "; its server does not answer".into(),
+        }
     }
 
     /// Rank 0 serves, the others connect to it.
@@ -207,7 +249,7 @@ impl Store {
             reader: Some(reader),
             _server: server,
         };
-        Ok(Store { connection: Arc::new(connection) })
+        Ok(Store { connection: Arc::new(connection), limit: None })
     }
 
     /// Sets `key` to `value` and wakes those who wait for it.
@@ -230,7 +272,13 @@ impl Store {
             let what = format!("{} bytes with the key: at most {room}", value.len() + key.len());
             return Err(Error::argument("Store::set", "value", what));
         }
-        expect_done(self.ask("set", key, &Request::Set { key, value }, &[], ANSWER_WITHIN)?)
+        expect_done(self.ask(
+            "set",
+            key,
+            &Request::Set { key, value },
+            &[],
+            self.answer_within(),
+        )?)
     }
 
     /// The value of `key`, once somebody has set it.
@@ -272,7 +320,7 @@ impl Store {
     /// # Errors
     /// [`Error::Store`] when the server is gone or the key holds descriptors.
     pub fn try_get(&self, key: &str) -> Result<Option<Vec<u8>>> {
-        match self.ask("try_get", key, &Request::TryGet { key }, &[], ANSWER_WITHIN)?.0 {
+        match self.ask("try_get", key, &Request::TryGet { key }, &[], self.answer_within())?.0 {
             Reply::Value(value) => Ok(Some(value)),
             Reply::Missing => Ok(None),
             other => Err(unexpected("try_get", &other)),
@@ -315,7 +363,7 @@ impl Store {
     /// # Errors
     /// [`Error::Store`] when the key holds something else, or the server is gone.
     pub fn add(&self, key: &str, amount: i64) -> Result<i64> {
-        match self.ask("add", key, &Request::Add { key, amount }, &[], ANSWER_WITHIN)?.0 {
+        match self.ask("add", key, &Request::Add { key, amount }, &[], self.answer_within())?.0 {
             Reply::Number(sum) => Ok(sum),
             other => Err(unexpected("add", &other)),
         }
@@ -343,7 +391,7 @@ impl Store {
         desired: &[u8],
     ) -> Result<Option<Vec<u8>>> {
         let request = Request::CompareSet { key, expected, desired };
-        match self.ask("compare_set", key, &request, &[], ANSWER_WITHIN)?.0 {
+        match self.ask("compare_set", key, &request, &[], self.answer_within())?.0 {
             Reply::Value(value) => Ok(Some(value)),
             Reply::Missing => Ok(None),
             other => Err(unexpected("compare_set", &other)),
@@ -364,7 +412,7 @@ impl Store {
     /// # Errors
     /// [`Error::Store`] when the server is gone.
     pub fn delete(&self, key: &str) -> Result<bool> {
-        match self.ask("delete", key, &Request::Delete { key }, &[], ANSWER_WITHIN)?.0 {
+        match self.ask("delete", key, &Request::Delete { key }, &[], self.answer_within())?.0 {
             Reply::Deleted(existed) => Ok(existed),
             other => Err(unexpected("delete", &other)),
         }
@@ -394,7 +442,7 @@ impl Store {
             return Err(Error::argument("Store::set_fds", "fds", what));
         }
         let request = Request::SetFds { key, count: fds.len() as u32 };
-        expect_done(self.ask("set_fds", key, &request, fds, ANSWER_WITHIN)?)
+        expect_done(self.ask("set_fds", key, &request, fds, self.answer_within())?)
     }
 
     /// Duplicates of the open files that `key` was set to, once it was.
@@ -444,7 +492,8 @@ impl Store {
             pending.waiting.insert(id, sender);
         }
         let forget = || connection.pending.lock().waiting.remove(&id);
-        let late = || deadline.error(format!("store: {call}(`{key}`)"));
+        let late =
+            || deadline.error(format!("store: {call}(`{key}`){}", self.why_silent(call, key)));
         if let Err(errno) = connection.send(id, request, fds, &deadline) {
             forget();
             return Err(match errno {
