@@ -275,11 +275,15 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
                 })?;
             }
             let due = args.save_every.is_some_and(|n| at.step.is_multiple_of(n));
-            if stopped || (due && steps_left(&at) > 0 && at.step < last_step) {
+            let is_saved = stopped || (due && steps_left(&at) > 0 && at.step < last_step);
+            if is_saved {
                 save(&at, &*optimizer, &schedule, &scaler)?;
             }
             if stopped {
                 break 'epochs;
+            }
+            if is_saved {
+                welcome_hosts(group)?;
             }
         }
         drop(batches);
@@ -323,6 +327,9 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
         if at.step >= last_step {
             break;
         }
+        if at.epoch < settings.epochs {
+            welcome_hosts(group)?;
+        }
     }
     progress.finish();
     let samples_per_s = samples as f64 / started.elapsed().as_secs_f64();
@@ -350,6 +357,14 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// After a checkpoint: hosts that wait to take part may do so now. The launcher's SIGTERM follows.
+fn welcome_hosts(group: &ProcessGroup) -> Result<()> {
+    match distributed::is_change_pending(group)? {
+        true => distributed::welcome_change(group),
+        false => Ok(()),
+    }
 }
 
 /// A moving average of the model's weights. To build its own model draws nothing from the run's generator.

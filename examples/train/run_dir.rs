@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use torchrs::checkpoint::CheckpointDir;
-use torchrs::distributed::ProcessGroup;
+use torchrs::distributed::{ProcessGroup, WorkerEnv};
 use torchrs::error::Context;
 use torchrs::{Error, Result};
 
@@ -39,8 +39,8 @@ impl RunDir {
     }
 
     fn choose(args: &Args, model: &str) -> Result<Self> {
-        // A group that the launcher restarts goes on by itself.
-        let restarted = std::env::var("TORCHELASTIC_RESTART_COUNT").is_ok_and(|n| n != "0");
+        // Workers that the launcher starts again go on by themselves.
+        let restarted = WorkerEnv::from_env()?.round > 0;
         let resume = args.resume || (restarted && args.run_dir.is_some());
         let prefix = format!("{}-{model}-", args.data().name());
         let path = match &args.run_dir {

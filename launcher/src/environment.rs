@@ -6,8 +6,8 @@ use std::ffi::{CString, OsString};
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStringExt;
 
-use torchrs_job::environment::{MAX_CONNECTIONS, PARENT_PID, STORE_FD};
 use torchrs_rendezvous::token::TOKEN;
+use torchrs_job::environment::{MAX_CONNECTIONS, PARENT_PID, ROUND, STORE_FD};
 
 use crate::console::{is_terminal, terminal_size};
 use crate::lines::prefix;
@@ -76,6 +76,7 @@ fn contract(of: &Of) -> Vec<(&'static str, String)> {
         ("TORCHELASTIC_MAX_RESTARTS", plan.max_restarts.to_string()),
         ("TORCHELASTIC_RUN_ID", plan.run_id.clone()),
         ("TORCHELASTIC_ERROR_FILE", format!("/proc/self/fd/{}", of.error_fd)),
+        (ROUND, place.attempt.to_string()),
         (STORE_FD, of.store_fd.to_string()),
         (PARENT_PID, of.parent.to_string()),
         ("TORCHRS_JOB_ID", plan.job_id.clone()),

@@ -12,6 +12,7 @@ use super::tasks::{self, Place};
 use crate::cuda;
 use crate::error::{Error, Result};
 use crate::storage::Device;
+use torchrs_job::environment::ROUND;
 
 /// A worker's place in its job, from the environment (torchrun's contract).
 ///
@@ -50,6 +51,9 @@ pub struct WorkerEnv {
     pub master_port: Option<u16>,
     /// `TORCHELASTIC_RESTART_COUNT`: how often the job was restarted so far (default 0).
     pub restart_count: usize,
+    /// `TORCHRS_ROUND`: which start of the job's workers this is, from 0 (default: `restart_count`). A host that comes
+    /// or leaves starts them again, too, and counts as no restart.
+    pub round: usize,
     /// `TORCHELASTIC_MAX_RESTARTS` (default 0).
     pub max_restarts: usize,
     /// `TORCHELASTIC_RUN_ID` (default `none`).
@@ -142,15 +146,20 @@ impl WorkerEnv {
                 ));
             }
         };
-        place.local_world_size = vars.number("LOCAL_WORLD_SIZE")?.or(place.local_world_size);
-        place.say_local_rank(vars.number("LOCAL_RANK")?)?;
-        place.group_rank = vars.number("GROUP_RANK")?.or(place.group_rank);
-        let place = place.conclude()?;
-        let (rank, world_size) = (place.rank, place.world_size);
-        let task = place.task;
-        let leader = task.as_ref().and_then(|task| task.leader.clone());
-        let port = task.as_ref().and_then(ClusterTask::meeting_port);
-        let job = task.as_ref().and_then(|task| task.job_id.clone());
+        let world_size = world_size.unwrap_or(1);
+
+        let local_world_size = vars.number("LOCAL_WORLD_SIZE")?.unwrap_or(world_size);
+        if local_world_size == 0 || local_world_size > world_size {
+            return Err(Error::config(
+                "LOCAL_WORLD_SIZE",
+                format!("is {local_world_size}: must be 1 to WORLD_SIZE, which is {world_size}"),
+            ));
+        }
+        let local_rank = match vars.number("LOCAL_RANK")? {
+            Some(local) => below("LOCAL_RANK", local, "LOCAL_WORLD_SIZE", local_world_size)?,
+            None => rank % local_world_size,
+        };
+        let restart_count = vars.number("TORCHELASTIC_RESTART_COUNT")?.unwrap_or(0);
         Ok(WorkerEnv {
             rank,
             local_rank: place.local_rank,
@@ -160,9 +169,10 @@ impl WorkerEnv {
             world_size,
             local_world_size: place.local_world_size,
             role_world_size: vars.number("ROLE_WORLD_SIZE")?.unwrap_or(world_size),
-            master_addr: vars.text("MASTER_ADDR")?.or(leader),
-            master_port: vars.number("MASTER_PORT")?.or(port),
-            restart_count: vars.number("TORCHELASTIC_RESTART_COUNT")?.unwrap_or(0),
+            master_addr: vars.text("MASTER_ADDR")?,
+            master_port: vars.number("MASTER_PORT")?,
+            restart_count,
+            round: vars.number(ROUND)?.unwrap_or(restart_count),
             max_restarts: vars.number("TORCHELASTIC_MAX_RESTARTS")?.unwrap_or(0),
             run_id: vars.text("TORCHELASTIC_RUN_ID")?.or(job).unwrap_or_else(|| "none".to_owned()),
             error_file: vars.path("TORCHELASTIC_ERROR_FILE"),

@@ -46,6 +46,7 @@
 mod barrier;
 mod collective;
 mod direction;
+mod elastic;
 mod env;
 pub mod functional;
 mod group;
@@ -68,6 +69,7 @@ mod tensor_collectives;
 mod work;
 
 pub use collective::ReduceOp;
+pub use elastic::{is_change_pending, welcome_change};
 pub use env::WorkerEnv;
 pub use group::{ProcessGroup, abort};
 pub use init::{InitOptions, default_group, init_process_group, is_initialized};

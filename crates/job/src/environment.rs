@@ -4,5 +4,7 @@
 pub const PARENT_PID: &str = "TORCHRS_PARENT_PID";
 /// The number of an inherited socket that is connected to the rendezvous store.
 pub const STORE_FD: &str = "TORCHRS_STORE_FD";
+/// Which start of the job's workers this is, from 0: failures count, and hosts that come or leave.
+pub const ROUND: &str = "TORCHRS_ROUND";
 /// How many hardware queues a GPU's streams of a process are spread over, the most there are; the driver reads it.
 pub const MAX_CONNECTIONS: (&str, &str) = ("CUDA_DEVICE_MAX_CONNECTIONS", "32");

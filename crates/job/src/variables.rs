@@ -17,7 +17,7 @@ enum By {
 
 /// All of them, each with its meaning for the reference. What begins with `TORCHRS_TEST_` or `TORCHRS_SIMULATED_TEST_` is
 /// the tests' own.
-const KNOWN: &[(&str, By, &str)] = &[
+const KNOWN: [(&str, By, &str); 32] = [
     (
         "TORCHRS_BENCH_MODEL",
         By::Developer,
@@ -126,6 +126,11 @@ const KNOWN: &[(&str, By, &str)] = &[
         "TORCHRS_SSH",
         By::User,
         "how `torchrs-launch --hosts` reaches other hosts, in place of its option `--ssh`",
+    ),
+    (
+        "TORCHRS_ROUND",
+        By::Parent,
+        "which start of the job's workers this is, from 0; 1 or more: after a failure, or a host came or left",
     ),
     ("TORCHRS_STORE_FD", By::Parent, "descriptor of the socket to the launcher's store"),
     (
