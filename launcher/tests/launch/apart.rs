@@ -60,13 +60,17 @@ impl Lab {
     /// The launcher of a host; h1 is where the job begins. Its one worker says when it starts, by one clock for all,
     /// then says each 50 ms that it is there.
     fn launch(&self, host: usize, hosts: &str) -> Job {
+        self.launch_with(host, hosts, &[])
+    }
+
+    fn launch_with(&self, host: usize, hosts: &str, more: &[&str]) -> Job {
         let script = "echo \"$(date +%s%N) start $RANK $WORLD_SIZE $TORCHELASTIC_RESTART_COUNT\"; \
                       while :; do echo \"$(date +%s%N) there\"; sleep 0.05; done";
         let number = host.to_string();
         let mut command =
             self.command(&["exec", &number, LAUNCHER, "--no-build", "--nnodes", hosts]);
         command.args(["--rdzv-endpoint", "h1:29400", "--rdzv-conf", "last_call_timeout=0.5"]);
-        command.args(["--max-restarts", "5", "--grace", "2", "sh", "-c", script]);
+        command.args(more).args(["--max-restarts", "5", "--grace", "2", "sh", "-c", script]);
         command.env("TORCHRS_JOB_TOKEN", "a-token-for-the-tests");
         start(command)
     }
@@ -78,10 +82,15 @@ impl Drop for Lab {
     }
 }
 
+/// A worker's line without its rank, which only lines of several have.
+fn said(line: &str) -> &str {
+    line.split_once("]: ").map_or(line, |(_, said)| said)
+}
+
 /// The times of a worker's lines with this word, in nanoseconds.
 fn times(job: &Job, word: &str) -> Vec<u64> {
     let text = job.stdout.text();
-    let of = |line: &str| line.split_once("]: ")?.1.split_once(' ')?.0.parse().ok();
+    let of = |line: &str| said(line).split_once(' ')?.0.parse().ok();
     text.lines().filter(|line| line.contains(word)).filter_map(of).collect()
 }
 
@@ -147,4 +156,73 @@ fn a_host_that_is_cut_off_ends_its_workers_before_others_go_on() {
     eventually("all three", || {
         [&first, &others[0], &others[1]].iter().all(|job| world(job).contains(" 3 "))
     });
+}
+
+/// The world size of a worker's last start, and when that was.
+fn last_start(job: &Job) -> (usize, u64) {
+    let text = job.stdout.text();
+    let line = text.lines().rfind(|line| line.contains(" start ")).expect("a start");
+    let words: Vec<&str> = said(line).split(' ').collect();
+    (words[3].parse().unwrap(), words[0].parse().unwrap())
+}
+
+#[test]
+fn of_two_hosts_the_one_that_has_the_tie_goes_on() {
+    let Some(lab) = Lab::new(2) else { return };
+    let shared = tempfile::tempdir().unwrap();
+    let lock = ["--rdzv-lock", shared.path().to_str().unwrap()];
+    let first = lab.launch_with(1, "1:2", &lock);
+    first.stderr.wait_for("of at least", 1);
+    let second = lab.launch_with(2, "1:2", &lock);
+    let jobs = [&first, &second];
+    let both =
+        || jobs.iter().all(|job| job.stdout.text().contains(" start ") && last_start(job).0 == 2);
+    eventually("both run", both);
+
+    // Both live and neither hears the other: exactly one goes on, after the other's workers have ended.
+    let at = Instant::now();
+    lab.do_to("cut", 2);
+    eventually("one goes on", || jobs.iter().any(|job| last_start(job).0 == 1));
+    println!("from two hosts' parting to the next workers of one: {:.1?}", at.elapsed());
+    std::thread::sleep(Duration::from_secs(2));
+    let alone: Vec<_> = jobs.iter().filter(|job| last_start(job).0 == 1).collect();
+    assert_eq!(alone.len(), 1, "{} {}", first.stderr.text(), second.stderr.text());
+    let other = jobs.iter().find(|job| last_start(job).0 == 2).unwrap();
+    let (begin, last) = (last_start(alone[0]).1, times(other, " there").pop().unwrap());
+    assert!(
+        last < begin,
+        "workers of two rounds at once for {} ms",
+        last.abs_diff(begin) / 1_000_000
+    );
+    lab.do_to("heal", 2);
+    eventually("both run again", both);
+
+    // The leader's host loses its power.
+    let (lost, rest) = match first.stderr.text().contains("this host leads now") {
+        true => (2, &first),
+        false => (1, &second),
+    };
+    let at = Instant::now();
+    lab.do_to("crash", lost);
+    eventually("the other goes on", || last_start(rest).0 == 1);
+    println!(
+        "from the leader's loss of power to the next workers of the other host: {:.1?}",
+        at.elapsed()
+    );
+    let ties = std::fs::read_dir(shared.path()).unwrap().count();
+    assert_eq!(ties, 2, "a file for each tie");
+}
+
+#[test]
+fn a_host_whose_own_name_is_its_loopback_is_reached_all_the_same() {
+    let Some(lab) = Lab::new(2) else { return };
+    // As Debian writes it.
+    let own = lab.folder.path().join("lab/hosts.1");
+    let text = std::fs::read_to_string(&own).unwrap();
+    std::fs::write(&own, text.replace("10.77.0.1 h1", "127.0.1.1 h1")).unwrap();
+    let jobs = [1, 2].map(|host| lab.launch(host, "2"));
+    jobs.iter().for_each(|job| job.stdout.wait_for(" start ", 1));
+    assert!(jobs.iter().all(|job| last_start(job).0 == 2));
+    let said = jobs[0].stderr.text();
+    assert!(said.contains("`h1` is 127.0.1.1") && said.contains("10.77.0.1:29400"), "{said}");
 }

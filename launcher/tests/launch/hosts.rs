@@ -25,7 +25,7 @@ pub fn port() -> u16 {
 }
 
 /// The launcher of one host of an elastic job.
-fn elastic(port: u16, hosts: &str, options: &str, script: &str) -> Command {
+pub fn elastic(port: u16, hosts: &str, options: &str, script: &str) -> Command {
     sh(
         &format!(
             "--nnodes {hosts} --rdzv-endpoint 127.0.0.1:{port} --rdzv-conf last_call_timeout=0.3 --rdzv-id test \
@@ -36,7 +36,7 @@ fn elastic(port: u16, hosts: &str, options: &str, script: &str) -> Command {
 }
 
 /// Kills all processes of a host, its launcher too.
-fn kill_host(job: &Job) {
+pub fn kill_host(job: &Job) {
     let mark = job.mark.clone();
     for pid in living(&mark) {
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
@@ -44,7 +44,7 @@ fn kill_host(job: &Job) {
     eventually("the host is dead", || living(&mark).is_empty());
 }
 
-fn sorted(jobs: &[Done]) -> Vec<String> {
+pub fn sorted(jobs: &[Done]) -> Vec<String> {
     let mut lines: Vec<String> = jobs.iter().flat_map(Done::lines).collect();
     lines.sort();
     lines
@@ -97,7 +97,7 @@ fn a_failure_restarts_the_workers_of_all_hosts_and_is_reported_once() {
 }
 
 /// Starts launchers one after the other and waits until all workers of a first round run.
-fn running(port: u16, hosts: &str, count: usize, script: &str) -> Vec<Job> {
+pub fn running(port: u16, hosts: &str, count: usize, script: &str) -> Vec<Job> {
     let jobs: Vec<Job> = (0..count)
         .map(|place| {
             let job = start(elastic(port, hosts, "--max-restarts 3 --grace 2", script));
@@ -115,7 +115,7 @@ fn running(port: u16, hosts: &str, count: usize, script: &str) -> Vec<Job> {
 }
 
 /// A script whose workers run until a file is there.
-fn until(file: &std::path::Path) -> String {
+pub fn until(file: &std::path::Path) -> String {
     let file = file.display();
     format!(
         "echo start $TORCHELASTIC_RESTART_COUNT $WORLD_SIZE; until [ -e {file} ]; do sleep 0.02; done"

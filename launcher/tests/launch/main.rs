@@ -5,6 +5,7 @@
 
 mod apart;
 mod documents;
+mod elastic;
 mod ends;
 mod groups;
 mod hosts;
@@ -16,5 +17,6 @@ mod programs;
 mod signals;
 mod ssh;
 mod ssh_apart;
+mod strangers;
 mod survivors;
 mod worker;
