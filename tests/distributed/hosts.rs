@@ -3,6 +3,7 @@
 
 mod collectives;
 mod failures;
+mod mpi;
 mod training;
 
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use torchrs::distributed::{InitOptions, ProcessGroup, StoreServer, init_process_group};
+use torchrs::distributed::{ProcessGroup, StoreServer, init_process_group};
 use torchrs::multiprocessing::{Channel, Process};
 use torchrs::{Error, Result};
 use torchrs_job::store::{LINKS_ADDRESS, LINKS_KEY, Uplink};
@@ -135,7 +136,7 @@ where
 }
 
 pub fn join_job() -> Result<ProcessGroup> {
-    init_process_group(InitOptions::default())
+    init_process_group(mpi::options().unwrap_or_default())
 }
 
 /// What a failed child says about itself.

@@ -221,6 +221,12 @@ impl Mpi {
         Communicator::predefined(self, self.handles.alone)
     }
 
+    /// Says that the program goes on no more as its ranks had agreed: a process has died, say. MPI is then not
+    /// finalised, as after an operation that has failed: ranks might wait for one that never comes.
+    pub fn give_up(&self) {
+        self.fail();
+    }
+
     /// Ends MPI after a meeting of all ranks; nothing of it can be used afterwards. Done by itself at the exit of the
     /// process. Does nothing where another part of the program has initialised MPI.
     ///
@@ -236,7 +242,9 @@ impl Mpi {
             return Ok(());
         }
         if self.failed.load(Ordering::Acquire) {
-            return Err(Failure::failed("MPI_Finalize: an operation has failed before"));
+            return Err(Failure::failed(
+                "MPI_Finalize: an operation has failed before, or was given up",
+            ));
         }
         if self.in_flight.load(Ordering::Acquire) > 0 {
             return Err(Failure::failed("MPI_Finalize: an operation still runs"));

@@ -11,7 +11,7 @@
 //! | [`layout`] | which members are on which host |
 //! | [`world`] | how processes of several hosts find each other, through the job's store |
 //! | [`cards`] | what their hosts tell each other of them |
-//! | [`engine`] | what moves bytes between hosts: TCP connections |
+//! | [`engine`] | what moves bytes between hosts: TCP connections or MPI |
 //! | [`rail`] | a member's engine: joining its counterparts, and calls on it |
 //! | [`needs`] | what a host needs of which members' gifts, and where that is on its board |
 //! | [`exchange`] | every collective but a large all-reduce |
@@ -249,7 +249,9 @@ impl HostsBackend {
 impl fmt::Debug for HostsBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("HostsBackend");
-        shown.field("rank", &self.rank).field("ranks", &self.ranks).field("layout", &self.layout);
+        let engine = if self.world.mpi.is_some() { "mpi" } else { "tcp" };
+        shown.field("engine", &engine).field("rank", &self.rank).field("ranks", &self.ranks);
+        shown.field("layout", &self.layout);
         shown.finish_non_exhaustive()
     }
 }

@@ -101,7 +101,7 @@ fn check(group: &ProcessGroup, dtype: Dtype, len: usize, ops: &[ReduceOp]) -> Re
     group.barrier()
 }
 
-fn everything(_: (), _parent: Channel<(), ()>) -> Result<()> {
+pub fn everything(_: (), _parent: Channel<(), ()>) -> Result<()> {
     let group = join_job()?;
     let all = ReduceOp::ALL;
     for dtype in [Dtype::F32, Dtype::BF16, Dtype::I64, Dtype::Bool] {
@@ -122,7 +122,7 @@ fn all_collectives_over_all_layouts() {
 }
 
 /// Longer than what passes at once.
-fn long(_: (), _parent: Channel<(), ()>) -> Result<()> {
+pub fn long(_: (), _parent: Channel<(), ()>) -> Result<()> {
     let group = join_job()?;
     check(&group, Dtype::F32, 1_100_003, &[ReduceOp::Sum])
 }
@@ -135,7 +135,7 @@ fn buffers_that_pass_in_chunks() {
 }
 
 /// Sums of values whose order matters.
-fn rounded(_: (), parent: Channel<Vec<Vec<u32>>, ()>) -> Result<()> {
+pub fn rounded(_: (), parent: Channel<Vec<Vec<u32>>, ()>) -> Result<()> {
     let group = join_job()?;
     let value = |i: usize| ((i * 2_654_435 + group.rank() * 977) as f32).sin() * 1e3 + 1e-3;
     let mut all = Vec::new();
@@ -167,7 +167,7 @@ fn sums_have_the_same_bits_on_all_ranks_and_small_ones_those_of_one_host() {
 }
 
 /// Groups of some ranks, on one host and over several, each with groups of its own.
-fn groups(_: (), _parent: Channel<(), ()>) -> Result<()> {
+pub fn groups(_: (), _parent: Channel<(), ()>) -> Result<()> {
     let group = join_job()?;
     let some = [ReduceOp::Sum];
     for ranks in [&[0, 1][..], &[2, 3], &[0, 3], &[1, 2, 3], &[2], &[0, 1, 2, 3]] {
@@ -196,7 +196,7 @@ fn sub_groups_on_one_host_and_over_several() {
 }
 
 /// Messages between all pairs, in both directions at once, and objects.
-fn messages(_: (), _parent: Channel<(), ()>) -> Result<()> {
+pub fn messages(_: (), _parent: Channel<(), ()>) -> Result<()> {
     let group = join_job()?;
     let (rank, world) = (group.rank(), group.world_size());
     let (next, last) = ((rank + 1) % world, (rank + world - 1) % world);

@@ -14,7 +14,7 @@ fn ones(len: usize) -> Tensor {
 }
 
 /// Hosts, or the ranks of one host, call different things.
-fn differs(who: Vec<usize>, parent: Channel<String, ()>) -> Result<()> {
+pub fn differs(who: Vec<usize>, parent: Channel<String, ()>) -> Result<()> {
     let group = join_job()?;
     group.all_reduce(&ones(300_000), ReduceOp::Sum)?;
     let ended = match who.contains(&group.rank()) {
@@ -52,7 +52,7 @@ fn hosts_that_call_different_things_are_told_so() {
 }
 
 /// Says that it runs, then reduces until a peer is gone; when that was and what the error says.
-fn reduces_for_ever(len: usize, parent: Channel<(u64, String), ()>) -> Result<()> {
+pub fn reduces_for_ever(len: usize, parent: Channel<(u64, String), ()>) -> Result<()> {
     let group = join_job()?;
     let t = ones(len);
     for round in 0u64.. {
@@ -89,7 +89,7 @@ fn a_killed_rank_is_known_by_all_hosts_within_a_second() {
 }
 
 /// One rank fails in its own way while the others wait.
-fn fails(how: (String, usize), parent: Channel<String, ()>) -> Result<()> {
+pub fn fails(how: (String, usize), parent: Channel<String, ()>) -> Result<()> {
     let group = join_job()?;
     group.barrier()?;
     let (how, who) = how;

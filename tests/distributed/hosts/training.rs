@@ -16,7 +16,7 @@ struct Net {
 }
 
 /// 20 steps on the same global batches whatever the layout; the losses.
-fn twenty_steps(_: (), parent: Channel<Vec<f64>, ()>) -> Result<()> {
+pub fn twenty_steps(_: (), parent: Channel<Vec<f64>, ()>) -> Result<()> {
     let group = join_job()?;
     let (rank, world) = (group.rank(), group.world_size());
     torchrs::manual_seed(7 + rank as u64);

@@ -101,7 +101,7 @@ impl MpiRail {
         }
         let ended = self.move_all(call, (outgoing, incoming), owner, start);
         ended.inspect_err(|failure| {
-            self.control.give_up(&failure.to_string());
+            self.give_up(&failure.to_string());
             self.broken = Some(failure.clone());
         })
     }
@@ -214,6 +214,8 @@ impl Engine for MpiRail {
 
     fn give_up(&mut self, why: &str) {
         self.control.give_up(why);
+        // What ranks began may never end.
+        self.group.mpi().give_up();
         self.broken.get_or_insert_with(|| Failure::Stopped(why.to_owned()));
     }
 
