@@ -6,8 +6,8 @@ use std::ffi::{CString, OsString};
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStringExt;
 
-use torchrs_rendezvous::token::TOKEN;
 use torchrs_job::environment::{MAX_CONNECTIONS, PARENT_PID, ROUND, STORE_FD};
+use torchrs_rendezvous::token::TOKEN;
 
 use crate::console::{is_terminal, terminal_size};
 use crate::lines::prefix;

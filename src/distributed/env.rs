@@ -146,19 +146,15 @@ impl WorkerEnv {
                 ));
             }
         };
-        let world_size = world_size.unwrap_or(1);
-
-        let local_world_size = vars.number("LOCAL_WORLD_SIZE")?.unwrap_or(world_size);
-        if local_world_size == 0 || local_world_size > world_size {
-            return Err(Error::config(
-                "LOCAL_WORLD_SIZE",
-                format!("is {local_world_size}: must be 1 to WORLD_SIZE, which is {world_size}"),
-            ));
-        }
-        let local_rank = match vars.number("LOCAL_RANK")? {
-            Some(local) => below("LOCAL_RANK", local, "LOCAL_WORLD_SIZE", local_world_size)?,
-            None => rank % local_world_size,
-        };
+        place.local_world_size = vars.number("LOCAL_WORLD_SIZE")?.or(place.local_world_size);
+        place.say_local_rank(vars.number("LOCAL_RANK")?)?;
+        place.group_rank = vars.number("GROUP_RANK")?.or(place.group_rank);
+        let place = place.conclude()?;
+        let (rank, world_size) = (place.rank, place.world_size);
+        let task = place.task;
+        let leader = task.as_ref().and_then(|task| task.leader.clone());
+        let port = task.as_ref().and_then(ClusterTask::meeting_port);
+        let job = task.as_ref().and_then(|task| task.job_id.clone());
         let restart_count = vars.number("TORCHELASTIC_RESTART_COUNT")?.unwrap_or(0);
         Ok(WorkerEnv {
             rank,
@@ -169,8 +165,8 @@ impl WorkerEnv {
             world_size,
             local_world_size: place.local_world_size,
             role_world_size: vars.number("ROLE_WORLD_SIZE")?.unwrap_or(world_size),
-            master_addr: vars.text("MASTER_ADDR")?,
-            master_port: vars.number("MASTER_PORT")?,
+            master_addr: vars.text("MASTER_ADDR")?.or(leader),
+            master_port: vars.number("MASTER_PORT")?.or(port),
             restart_count,
             round: vars.number(ROUND)?.unwrap_or(restart_count),
             max_restarts: vars.number("TORCHELASTIC_MAX_RESTARTS")?.unwrap_or(0),

@@ -72,7 +72,11 @@ pub(in crate::distributed) fn join(
     };
     let failed = format!("{prefix}/failed");
     let joined = shm::join(local, deadline).and_then(|local| {
-        let met = cards::meet(env, &joining, &local, own, &prefix, deadline);
+        let own = || {
+            let addresses = listener.addresses().encode();
+            Ok((std::process::id() as i32, addresses, Offered::own(world_size)?))
+        };
+        let met = own().and_then(|own| cards::meet(env, &joining, &local, own, &prefix, deadline));
         // Those of this host, who wait alike.
         let met = met.inspect_err(|error| local.abort(&error.to_string()));
         met.map(|cards| (local, cards))

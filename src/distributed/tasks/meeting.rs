@@ -152,6 +152,8 @@ impl OverHosts {
             name,
             nproc: self.local_world_size,
             node_rank: Some(self.group_rank),
+            // A job that a starter of tasks ends has no rounds to decide.
+            lock: None,
         })
     }
 

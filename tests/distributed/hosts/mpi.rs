@@ -289,7 +289,7 @@ fn rank() {
 }
 
 /// Times of an all-reduce of f32 sums: MPI's own, blocking, and the group's, in turns, in milliseconds.
-fn measure() -> Result<String> {
+fn measure() -> std::result::Result<String, Box<dyn std::error::Error>> {
     let group = join_job()?;
     let mpi = torchrs_mpi::Mpi::load(LONG)?;
     let world = mpi.world()?.duplicate(LONG, &mut || None)?;
@@ -300,7 +300,7 @@ fn measure() -> Result<String> {
         ("4 MiB", 4 << 20, 40),
         ("100 MiB", 100 << 20, 7),
     ] {
-        let (mut bare, mut ours) = (vec![1f32; size / 4], Tensor::ones([size / 4], Dtype::F32));
+        let (mut bare, ours) = (vec![1f32; size / 4], Tensor::ones([size / 4], Dtype::F32));
         let mut times: [Vec<f64>; 2] = Default::default();
         for turn in 0..turns + 2 {
             for (way, times) in times.iter_mut().enumerate() {
