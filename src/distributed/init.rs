@@ -49,7 +49,8 @@ static DEFAULT_GROUP: Mutex<Option<WeakGroup>> = Mutex::new(None);
 /// Returns when all ranks have joined. Without `WORLD_SIZE` in the environment it is a group of
 /// one, so the same program runs by itself too.
 ///
-/// Ranks on several hosts are started by torchrs-launch; their tensors have to be the CPU's.
+/// Ranks on several hosts are started by torchrs-launch. Tensors of the CPU go over its connections, those of GPUs
+/// through NCCL.
 ///
 /// Keep the handle: when the last one is dropped this rank leaves the group
 /// (`torch.distributed.destroy_process_group`). As long as there is one, [`default_group`] gives it.

@@ -4,6 +4,7 @@
 mod collectives;
 mod failures;
 mod mpi;
+mod gpus;
 mod training;
 
 use std::sync::Arc;
@@ -12,8 +13,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use torchrs::distributed::{ProcessGroup, StoreServer, init_process_group};
+use torchrs::cuda::library::{SIMULATE, SIMULATED_LIBRARY, simulated_path};
 use torchrs::multiprocessing::{Channel, Process};
-use torchrs::{Error, Result};
+use torchrs::{Device, Error, Result};
 use torchrs_job::store::{LINKS_ADDRESS, LINKS_KEY, Uplink};
 
 /// Far longer than anything here takes; a wait that reaches it is a bug.
@@ -98,6 +100,21 @@ where
     A: Clone + serde::Serialize + serde::de::DeserializeOwned + 'static,
     F: Fn(A, Channel<S, T>) -> Result<()> + Copy + 'static,
 {
+    start_with(layout, timeout_s, &[], f, argument)
+}
+
+/// [`start`] with variables of all ranks.
+fn start_with<A, F, S, T>(
+    layout: &[usize],
+    timeout_s: f64,
+    variables: &[(&str, String)],
+    f: F,
+    argument: &A,
+) -> (Hosts, Ranks<T, S>)
+where
+    A: Clone + serde::Serialize + serde::de::DeserializeOwned + 'static,
+    F: Fn(A, Channel<S, T>) -> Result<()> + Copy + 'static,
+{
     let hosts = Hosts::new(layout.len());
     let world: usize = layout.iter().sum();
     let mut ranks = Vec::new();
@@ -115,6 +132,9 @@ where
             for (name, value) in set {
                 worker = worker.env(name, value.to_string());
             }
+            for (name, value) in variables {
+                worker = worker.env(*name, value);
+            }
             let worker = worker
                 .env("TORCHRS_TIMEOUT_S", timeout_s.to_string())
                 .inherit("TORCHRS_STORE_FD", hosts.servers[host].connect().unwrap());
@@ -124,6 +144,32 @@ where
     (hosts, ranks)
 }
 
+/// [`start`] with a simulated GPU for each rank. `None` where there is none.
+pub fn start_on_gpus<A, F, S, T>(
+    layout: &[usize],
+    timeout_s: f64,
+    f: F,
+    argument: &A,
+) -> Option<(Hosts, Ranks<T, S>)>
+where
+    A: Clone + serde::Serialize + serde::de::DeserializeOwned + 'static,
+    F: Fn(A, Channel<S, T>) -> Result<()> + Copy + 'static,
+{
+    let Some(library) = simulated_path() else {
+        println!("skipped: the simulated GPU is not built");
+        return None;
+    };
+    let most = layout.iter().max().copied().unwrap_or(0);
+    let variables = [
+        (SIMULATE, most.to_string()),
+        (SIMULATED_LIBRARY, library.to_string_lossy().into_owned()),
+        ("TORCHRS_SIMULATED_QUIET", "1".to_owned()),
+        ("TORCHRS_KERNEL_CACHE", env!("CARGO_TARGET_TMPDIR").to_owned()),
+        ("NVIDIA_TF32_OVERRIDE", "0".to_owned()),
+    ];
+    Some(start_with(layout, timeout_s, &variables, f, argument))
+}
+
 /// Runs `f` on hosts with so many ranks each; all have to end well.
 pub fn run<A, F>(layout: &[usize], f: F, argument: &A)
 where
@@ -131,8 +177,28 @@ where
     F: Fn(A, Channel<(), ()>) -> Result<()> + Copy + 'static,
 {
     let (_hosts, ranks) = start(layout, 60.0, f, argument);
+    all_end_well(layout, &ranks);
+}
+
+/// [`run`] with a simulated GPU for each rank.
+pub fn run_on_gpus<A, F>(layout: &[usize], f: F, argument: &A)
+where
+    A: Clone + serde::Serialize + serde::de::DeserializeOwned + 'static,
+    F: Fn(A, Channel<(), ()>) -> Result<()> + Copy + 'static,
+{
+    if let Some((_hosts, ranks)) = start_on_gpus(layout, 60.0, f, argument) {
+        all_end_well(layout, &ranks);
+    }
+}
+
+fn all_end_well<T, S>(layout: &[usize], ranks: &Ranks<T, S>) {
     let ended: Vec<_> = ranks.iter().map(|(rank, _)| rank.join_timeout(LONG)).collect();
     assert!(ended.iter().all(Result::is_ok), "{layout:?}: {ended:?}");
+}
+
+/// This rank's simulated GPU.
+pub fn gpu() -> Device {
+    Device::Cuda(torchrs::cuda::device::current())
 }
 
 pub fn join_job() -> Result<ProcessGroup> {

@@ -26,7 +26,7 @@ pub(super) fn run(
     let own = collective.send.filter(|_| gift.mine);
     let is_inline = gift.nbytes() <= group.local.slot_bytes();
     let first = [None, own.filter(|_| is_inline && gift.len > 0)];
-    let mut turn = group.local.enter_turn(signature, first, deadline, pace)?;
+    let mut turn = group.enter_turn(signature, first, deadline, pace)?;
     let needs = Needs::of(signature, layout);
     // The same on all hosts.
     let chunk = chunk_len(HALF / needs.most_pieces().max(1), gift.size);

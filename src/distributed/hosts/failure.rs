@@ -9,6 +9,7 @@ use torchrs_links::Failure;
 
 use super::HostsBackend;
 use super::rail::{collective_of, read_fingerprint};
+use crate::distributed::collective::Signature;
 use crate::distributed::ranks::join_some;
 use crate::distributed::shm::{AbortRecord, Cause, Turn, describe, who_does_what};
 use crate::distributed::{Deadline, Store};
@@ -35,12 +36,12 @@ impl HostsBackend {
         ended
     }
 
-    /// Tells the other hosts that this one has failed, and why.
-    pub(super) fn tell(&self) {
+    /// Tells the other hosts that this one has failed, and why, if it has.
+    pub(in crate::distributed) fn tell(&self) {
+        let Some(record) = self.local.record_for_others() else { return };
         if self.told.swap(true, SeqCst) {
             return;
         }
-        let Some(record) = self.local.record_for_others() else { return };
         // A call that is under way looks itself.
         if let Some(engine) = self.rail.try_lock().as_mut().and_then(|rail| rail.as_mut()) {
             engine.give_up(&words_of(&record));
@@ -85,7 +86,8 @@ impl HostsBackend {
                 (record, Some(deadline.error(reason)))
             }
             Failure::Mismatch { place, number, theirs, .. } => {
-                let reason = self.difference(place, number, &theirs, turn);
+                let own = turn.map(|turn| (turn.number(), turn.signature()));
+                let reason = self.difference(place, collective_of(number), &theirs, own);
                 (AbortRecord { cause: Cause::Mismatched, rank: me, pid, reason }, None)
             }
             Failure::PeerGone { place, how } => {
@@ -119,7 +121,7 @@ impl HostsBackend {
     }
 
     /// The world's rank of this rank's counterpart on a host.
-    fn counterpart(&self, place: usize) -> usize {
+    pub(super) fn counterpart(&self, place: usize) -> usize {
         self.ranks[self.layout.hosts[place][self.layout.member]]
     }
 
@@ -128,18 +130,18 @@ impl HostsBackend {
     }
 
     /// `rank 4 on host node2`.
-    fn name_of(&self, place: usize) -> String {
+    pub(super) fn name_of(&self, place: usize) -> String {
         let rank = self.counterpart(place);
         format!("rank {rank} on host {}", self.host_of(rank))
     }
 
-    /// Who calls what. Each host's members have called the same.
-    fn difference(
+    /// Who calls what, each with a number. Each host's members have called the same.
+    pub(super) fn difference(
         &self,
         place: usize,
         number: u64,
         theirs: &[u8],
-        turn: Option<&Turn<'_>>,
+        own: Option<(u32, &Signature)>,
     ) -> String {
         let read = read_fingerprint(theirs);
         let is_cut = read.as_ref().is_some_and(|(_, is_cut)| *is_cut);
@@ -147,12 +149,13 @@ impl HostsBackend {
         if is_cut {
             theirs.push_str(" (first dimensions)");
         }
-        let (number, own) = (collective_of(number), turn.map_or(0, Turn::number));
+        let (own, signature) = own.unzip();
+        let own = own.unwrap_or(0);
         if number != u64::from(own) {
             theirs.push_str(&format!(" as collective {number}"));
         }
-        let mine = turn.map_or_else(|| "nothing".to_owned(), |turn| turn.signature().to_string());
-        let at = turn.and_then(|turn| turn.signature().origin.as_ref());
+        let mine = signature.map_or_else(|| "nothing".to_owned(), Signature::to_string);
+        let at = signature.and_then(|signature| signature.origin.as_ref());
         let at = at.map(|at| format!(" (rank {} at {at})", self.me())).unwrap_or_default();
         let mut calls = [(self.me(), mine), (self.counterpart(place), theirs)];
         calls.sort_unstable();

@@ -1,4 +1,5 @@
-//! Process groups over several hosts, for tensors of the CPU: on each host its members meet and share memory as in a
+//! Process groups over several hosts. Tensors of GPUs go through NCCL ([`nccl`](super::nccl)), and calls on them are
+//! compared by [`notes`]. The rest is about tensors of the CPU: on each host its members meet and share memory as in a
 //! group of one host ([`shm`](super::shm)), and between hosts their data goes over TCP connections
 //! (`torchrs_links`).
 //!
@@ -16,6 +17,7 @@
 //! | [`needs`] | what a host needs of which members' gifts, and where that is on its board |
 //! | [`exchange`] | every collective but a large all-reduce |
 //! | [`all_reduce`] | that one |
+//! | [`notes`] | calls on GPUs, which hosts compare without waiting for each other |
 //! | [`failure`] | what a failure on one host is on the others |
 //! | [`watch`] | failures while nobody calls |
 //!
@@ -31,6 +33,7 @@ mod exchange;
 mod failure;
 mod layout;
 mod needs;
+mod notes;
 mod rail;
 mod watch;
 mod world;
@@ -42,12 +45,14 @@ use std::sync::atomic::AtomicBool;
 use parking_lot::Mutex;
 
 use super::Deadline;
+use super::collective::RawBuffer;
 use super::collective::{Collective, Kind, Pace, Signature};
 use super::shm::{Gift, Segment, ShmBackend, Turn};
 use crate::error::{Error, Result};
 use crate::storage::SharedMemory;
 use engine::Engine;
 use layout::Layout;
+use notes::Noted;
 use world::World;
 pub(super) use world::join;
 
@@ -75,6 +80,10 @@ pub(super) struct HostsBackend {
     rail: Mutex<Option<Box<dyn Engine>>>,
     /// Memory that all members of this host map: gifts lie here on their way.
     board: Mutex<Option<Arc<SharedMemory>>>,
+    /// Of a leader, from the first call on a GPU on until the group is left.
+    notes: Mutex<Option<Arc<Noted>>>,
+    /// Whether calls are noted, on this host as on the others.
+    has_notes: AtomicBool,
     /// Whether the other hosts have been told that this one has failed.
     told: AtomicBool,
 }
@@ -109,6 +118,8 @@ impl HostsBackend {
             world: world.clone(),
             rail: Mutex::new(None),
             board: Mutex::new(None),
+            notes: Mutex::new(None),
+            has_notes: AtomicBool::new(false),
             told: AtomicBool::new(false),
         };
         let group = Arc::new(group);
@@ -191,8 +202,21 @@ impl HostsBackend {
     /// Enters a call in which no data moves: when it returns, all members on all hosts are in it.
     fn meet<'a>(&'a self, signature: &'a Signature, deadline: &'a Deadline) -> Result<Turn<'a>> {
         let pace = Pace::Foreground;
-        let mut turn = self.local.enter_turn(signature, [None, None], deadline, pace)?;
+        let mut turn = self.enter_turn(signature, [None, None], deadline, pace)?;
         self.arrive(&mut turn)?;
+        Ok(turn)
+    }
+
+    /// Enters the next call with the members of this host; see [`ShmBackend::enter_turn`].
+    fn enter_turn<'a>(
+        &'a self,
+        signature: &'a Signature,
+        gifts: [Option<RawBuffer>; 2],
+        deadline: &'a Deadline,
+        pace: Pace,
+    ) -> Result<Turn<'a>> {
+        let turn = self.local.enter_turn(signature, gifts, deadline, pace)?;
+        self.note(&turn);
         Ok(turn)
     }
 
@@ -232,7 +256,7 @@ impl HostsBackend {
         &self.ranks
     }
 
-    /// Makes every rank's calls fail with `reason`.
+    /// Makes every rank's calls fail with `reason`. Waits for the store for a moment, at most.
     pub(super) fn abort(&self, reason: &str) {
         self.local.abort(reason);
         self.tell();
@@ -241,6 +265,7 @@ impl HostsBackend {
     /// Says that this rank is done with the group.
     pub(super) fn leave(&self) {
         self.local.leave();
+        self.end_notes();
         // The others hear it as the connections are dropped.
         drop(self.rail.lock().take());
     }

@@ -35,11 +35,26 @@ impl HostsBackend {
         if member >= self.layout.rails() {
             return Ok(());
         }
-        let counterpart = |host: &Vec<usize>| self.ranks[host[member]];
-        let ranks: Vec<usize> = self.layout.hosts.iter().map(counterpart).collect();
-        let address = |&rank: &usize| self.world.members[rank].addresses.clone();
-        let members: Vec<Addresses> = ranks.iter().map(address).collect();
-        let name = format!("{}/{member}", short(&self.prefix));
+        let links = self.connect_members(member, &member.to_string(), deadline);
+        let doing =
+            || format!("rank {} connects with the other hosts of a process group", self.me());
+        let links = links.map_err(|failure| self.explain(failure, deadline, doing, None))?;
+        *self.rail.lock() = Some(links);
+        Ok(())
+    }
+
+    /// Connections between the members that have place `member` on their hosts, of whom this is one. `what` tells
+    /// them from others of the group.
+    pub(super) fn connect_members(
+        &self,
+        member: usize,
+        what: &str,
+        deadline: &Deadline,
+    ) -> Result<Links, Failure> {
+        let counterpart =
+            |host: &Vec<usize>| self.world.members[self.ranks[host[member]]].addresses.clone();
+        let members: Vec<Addresses> = self.layout.hosts.iter().map(counterpart).collect();
+        let name = format!("{}/{what}", short(&self.prefix));
         let asked = Mutex::new(Instant::now());
         let watch = || {
             let mut asked = asked.lock();
@@ -51,18 +66,8 @@ impl HostsBackend {
             self.local.has_failed().then(|| self.reason())
         };
         let listener = &self.world.listener;
-        let place = self.layout.place;
-        let joined = match &self.world.mpi {
-            None => tcp::connect(listener, &name, &members, place, deadline, &watch),
-            Some(mpi) => {
-                mpi::connect(mpi, &ranks, listener, &name, &members, place, deadline, &watch)
-            }
-        };
-        let doing =
-            || format!("rank {} connects with the other hosts of a process group", self.me());
-        let engine = joined.map_err(|failure| self.explain(failure, deadline, doing, None))?;
-        *self.rail.lock() = Some(engine);
-        Ok(())
+        let (place, options) = (self.layout.place, Options::default());
+        Links::connect(listener, &name, &members, place, &options, deadline, &watch)
     }
 
     /// Of messages between two ranks: whether the other's process has ended, and so will never come.

@@ -1,20 +1,27 @@
 //! One thread per process that looks after groups over several hosts while nobody calls: a failure on this host is
 //! told to the others, and theirs is known here, before the next call.
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use super::HostsBackend;
 use crate::distributed::Deadline;
 use crate::error::{Context, Result};
 
-/// How often it looks.
+/// How often it looks at connections.
 const LOOK: Duration = Duration::from_millis(50);
+/// How often it compares notes, while there are any.
+const COMPARE: Duration = Duration::from_millis(2);
 
 /// The groups; the thread is there while there are any.
 static WATCHED: Mutex<Watched> = Mutex::new(Watched { groups: Vec::new(), is_running: false });
+
+/// Whether there may be notes to compare.
+static IS_WOKEN: AtomicBool = AtomicBool::new(false);
+static WOKEN: Condvar = Condvar::new();
 
 struct Watched {
     groups: Vec<Weak<HostsBackend>>,
@@ -33,9 +40,26 @@ pub(super) fn add(group: &Arc<HostsBackend>) -> Result<()> {
     Ok(())
 }
 
+/// Says that there is a note to be told.
+pub(super) fn wake() {
+    if !IS_WOKEN.swap(true, SeqCst) {
+        let _watched = WATCHED.lock();
+        WOKEN.notify_one();
+    }
+}
+
 fn run() {
+    let mut looked = Instant::now();
     loop {
-        std::thread::sleep(LOOK);
+        if IS_WOKEN.load(SeqCst) {
+            std::thread::sleep(COMPARE);
+        } else {
+            let mut watched = WATCHED.lock();
+            // Whoever wakes it holds the lock.
+            if !IS_WOKEN.load(SeqCst) {
+                WOKEN.wait_for(&mut watched, LOOK.saturating_sub(looked.elapsed()));
+            }
+        }
         let groups: Vec<_> = {
             let mut watched = WATCHED.lock();
             watched.groups.retain(|group| group.strong_count() > 0);
@@ -45,7 +69,15 @@ fn run() {
             }
             watched.groups.iter().filter_map(Weak::upgrade).collect()
         };
-        groups.iter().for_each(|group| group.look());
+        IS_WOKEN.store(false, SeqCst);
+        let is_busy = groups.iter().fold(false, |busy, group| group.compare_notes() | busy);
+        if is_busy {
+            IS_WOKEN.store(true, SeqCst);
+        }
+        if looked.elapsed() >= LOOK {
+            looked = Instant::now();
+            groups.iter().for_each(|group| group.look());
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::lane::Lane;
+use super::peers::Peers;
 use super::{lane, watchdog};
 use crate::cuda::graph::Executable;
 use crate::cuda::nccl::{Call, Communicator, UniqueId, unique_id};
@@ -14,7 +15,6 @@ use crate::cuda::{self, Event, Stream, StreamGuard, lost};
 use crate::distributed::Deadline;
 use crate::distributed::collective::{Collective, Kind, Pace, RawBuffer, Signature};
 use crate::distributed::reminder::Reminder;
-use crate::distributed::shm::ShmBackend;
 use crate::error::{Error, Result};
 use crate::tensor::Dtype;
 
@@ -28,7 +28,7 @@ const CARD: usize = 128 + 16;
 pub(super) struct Link {
     communicator: Communicator,
     lane: Arc<Lane>,
-    host: Arc<ShmBackend>,
+    peers: Peers,
     /// Graphs with its collectives. NCCL ends no communicator before them.
     graphs: Mutex<Vec<Weak<Executable>>>,
     /// Why it was aborted.
@@ -78,55 +78,50 @@ impl Started {
 }
 
 impl Link {
-    /// Joins with all ranks of `host`, in the same collective. `lane` is where its collectives run.
-    pub(super) fn join(
-        host: &Arc<ShmBackend>,
-        lane: Arc<Lane>,
-        deadline: &Deadline,
-    ) -> Result<Arc<Link>> {
+    /// Joins with all ranks of `peers`, in the same collective. `lane` is where its collectives run.
+    pub(super) fn join(peers: &Peers, lane: Arc<Lane>, deadline: &Deadline) -> Result<Arc<Link>> {
         let device = lane.stream().device();
-        let (rank, world) = (host.rank(), host.ranks().len());
+        let (rank, world) = (peers.rank(), peers.ranks().len());
         let id = if rank == 0 { unique_id()? } else { UniqueId([0; 128]) };
         let mut card = id.0.to_vec();
         card.extend(cuda::device::properties(device)?.uuid.0);
-        let cards = exchange(host, &mut card, deadline)?;
-        check_devices(&cards, host.ranks(), device)?;
+        let cards = exchange(peers, &mut card, deadline)?;
+        check_devices(&cards, peers.ranks(), device)?;
         let mut id = UniqueId([0; 128]);
         id.0.copy_from_slice(&cards[..128]);
         const DOING: &str = "joins an NCCL communicator";
-        lane::shared(device)?.drain(deadline, || doing(host, DOING))?;
-        let communicator = explained(Communicator::begin(id, world, rank, device), host, DOING)?;
-        until_ready(&communicator, host, deadline, DOING)?;
-        Link::new(communicator, lane, host.clone())
+        if !peers.may_be_waited_for() {
+            lane::shared(device)?.drain(deadline, || doing(peers, DOING))?;
+        }
+        let communicator = explained(Communicator::begin(id, world, rank, device), peers, DOING)?;
+        until_ready(&communicator, peers, deadline, DOING)?;
+        Link::new(communicator, lane, peers.clone())
     }
 
-    fn new(
-        communicator: Communicator,
-        lane: Arc<Lane>,
-        host: Arc<ShmBackend>,
-    ) -> Result<Arc<Link>> {
+    fn new(communicator: Communicator, lane: Arc<Lane>, peers: Peers) -> Result<Arc<Link>> {
         watchdog::start()?;
         let (graphs, failure, loss, is_known) = Default::default();
-        Ok(Arc::new(Link { communicator, lane, host, graphs, failure, loss, is_known }))
+        Ok(Arc::new(Link { communicator, lane, peers, graphs, failure, loss, is_known }))
     }
 
-    /// The ranks that give a place become a communicator of their own; all ranks take part. `host` is
-    /// the new group, on its members.
+    /// The ranks that give a place become a communicator of their own; all ranks take part. `peers` are
+    /// those of the new group, on its members.
     pub(super) fn split(
         &self,
         place: Option<usize>,
-        host: Option<&Arc<ShmBackend>>,
+        peers: Option<&Peers>,
         deadline: &Deadline,
     ) -> Result<Option<Arc<Link>>> {
         self.check()?;
+        peers.map_or(Ok(()), |peers| peers.begin_on_gpu(deadline))?;
         const DOING: &str = "splits an NCCL communicator";
-        self.lane.drain(deadline, || doing(&self.host, DOING))?;
+        self.lane.drain(deadline, || doing(&self.peers, DOING))?;
         self.check()?;
-        let split = explained(self.communicator.begin_split(place), &self.host, DOING)?;
-        until_ready(&self.communicator, &self.host, deadline, DOING)?;
-        let (Some(communicator), Some(host)) = (split.finish(), host) else { return Ok(None) };
-        until_ready(&communicator, &self.host, deadline, DOING)?;
-        Link::new(communicator, self.lane.clone(), host.clone()).map(Some)
+        let split = explained(self.communicator.begin_split(place), &self.peers, DOING)?;
+        until_ready(&self.communicator, &self.peers, deadline, DOING)?;
+        let (Some(communicator), Some(peers)) = (split.finish(), peers) else { return Ok(None) };
+        until_ready(&communicator, &self.peers, deadline, DOING)?;
+        Link::new(communicator, self.lane.clone(), peers.clone()).map(Some)
     }
 
     /// The GPU.
@@ -145,6 +140,7 @@ impl Link {
     /// A caller knows that the group has failed.
     pub(super) fn is_told(&self) {
         self.is_known.store(true, SeqCst);
+        self.peers.tell();
         self.loss.get().copied().into_iter().for_each(lost::heard);
     }
 
@@ -168,7 +164,7 @@ impl Link {
     ) -> Result<()> {
         self.check()?;
         let call = "the replay of a graph with collectives";
-        if let Some(error) = self.host.failure(&format!("rank {} starts {call}", self.rank())) {
+        if let Some(error) = self.peers.failure(&format!("rank {} starts {call}", self.rank())) {
             self.fail(error);
             return self.check();
         }
@@ -176,13 +172,13 @@ impl Link {
         launch()?;
         let done = Arc::new(stream.record_event()?);
         self.lane.stream().wait_event(&done)?;
-        self.lane.add(self, &done, deadline, call.into());
+        self.lane.add(self, &done, self.peers.patient(deadline), call.into());
         Ok(())
     }
 
     /// This rank's number in the world.
     fn rank(&self) -> usize {
-        self.host.ranks()[self.host.rank()]
+        self.peers.me()
     }
 
     /// Puts a collective on the stream, after `ready`, and `then` behind it. A failure ends the
@@ -222,8 +218,8 @@ impl Link {
             // SAFETY: the calls' memory is valid and left alone until the collective is done, by
             // `start`'s contract.
             let started = unsafe { self.communicator.start(calls, stream) };
-            explained(started, &self.host, DOING)?;
-            until_ready(&self.communicator, &self.host, deadline, DOING)?;
+            explained(started, &self.peers, DOING)?;
+            until_ready(&self.communicator, &self.peers, deadline, DOING)?;
         }
         {
             let _current = StreamGuard::new(stream)?;
@@ -232,14 +228,15 @@ impl Link {
         let done = Arc::new(stream.record_event()?);
         // What is recorded into a graph runs later, any number of times.
         if !stream.is_capturing()? {
-            self.lane.add(self, &done, *deadline, signature.with_place());
+            let deadline = self.peers.patient(*deadline);
+            self.lane.add(self, &done, deadline, signature.with_place());
         }
         Ok(Started { done, link: Some(self.clone()) })
     }
 
     /// What a warning says while `call` is on its way.
     pub(super) fn waiting_in(&self, call: &str, deadline: &Deadline) -> String {
-        let (rank, all) = (self.rank(), self.host.conditions());
+        let (rank, all) = (self.rank(), self.peers.conditions());
         let limit = deadline.limit();
         format!(
             "the GPU of rank {rank} has not completed {call}; on the hosts {all} (until the deadline of \
@@ -250,12 +247,12 @@ impl Link {
     /// Why `call`, which is on its way, will not be done, if that is so.
     pub(super) fn find_failure(&self, call: &str, deadline: Option<&Deadline>) -> Option<Error> {
         let doing = format!("rank {} was in {call}", self.rank());
-        let failure = self.host.failure(&doing).or_else(|| {
+        let failure = self.peers.failure(&doing).or_else(|| {
             let error = self.communicator.poll().err()?;
-            Some(cause(&self.host, error, &doing))
+            Some(cause(&self.peers, error, &doing))
         });
         failure.or_else(|| {
-            let all = || format!("{doing}; {}", self.host.conditions());
+            let all = || format!("{doing}; {}", self.peers.conditions());
             deadline.filter(|deadline| deadline.has_passed()).map(|deadline| deadline.error(all()))
         })
     }
@@ -263,7 +260,7 @@ impl Link {
     /// Ends the communicator, and with it what is on its way, on all ranks. Waits for nothing.
     pub(super) fn fail(&self, error: Error) {
         // If the group is aborted already that record stands.
-        self.host.abort(&error.to_string());
+        self.peers.fail(&error.to_string());
         if self.failure.set(error.clone()).is_err() {
             return;
         }
@@ -306,28 +303,28 @@ impl Link {
     }
 }
 
-fn doing(host: &ShmBackend, what: &str) -> String {
-    format!("rank {} {what}", host.ranks()[host.rank()])
+fn doing(peers: &Peers, what: &str) -> String {
+    format!("rank {} {what}", peers.me())
 }
 
 /// Polls until the communicator's last call is through, a peer is gone or the deadline has passed.
 fn until_ready(
     communicator: &Communicator,
-    host: &ShmBackend,
+    peers: &Peers,
     deadline: &Deadline,
     what: &str,
 ) -> Result<()> {
     let mut wait = Duration::from_micros(5);
     let reminder = Reminder::new();
-    let doing = || doing(host, what);
-    while !explained(communicator.poll(), host, what)? {
-        let failure = host.failure(&doing());
+    let doing = || doing(peers, what);
+    while !explained(communicator.poll(), peers, what)? {
+        let failure = peers.failure(&doing());
         let late = || deadline.has_passed().then(|| deadline.error(doing()));
         if let Some(error) = failure.or_else(late) {
             communicator.abort();
             return Err(error);
         }
-        reminder.remind(|| format!("{}; {}", doing(), host.conditions()));
+        reminder.remind(|| format!("{}; {}", doing(), peers.conditions()));
         std::thread::sleep(wait);
         wait = (wait * 2).min(Duration::from_millis(1));
     }
@@ -335,17 +332,16 @@ fn until_ready(
 }
 
 /// The result of a call of NCCL, with its [`cause`] where it failed.
-fn explained<T>(result: Result<T>, host: &ShmBackend, what: &str) -> Result<T> {
-    result.map_err(|error| cause(host, error, &doing(host, what)))
+fn explained<T>(result: Result<T>, peers: &Peers, what: &str) -> Result<T> {
+    result.map_err(|error| cause(peers, error, &doing(peers, what)))
 }
 
 /// Why NCCL failed: what befell a peer, if the watch over peers finds something, says more than NCCL. So does
 /// what the watchdog knew when it ended the communicator.
-fn cause(host: &ShmBackend, error: Error, doing: &str) -> Error {
-    const WITHIN: Duration = Duration::from_millis(100);
-    let deadline = Deadline::after(WITHIN);
+fn cause(peers: &Peers, error: Error, doing: &str) -> Error {
+    let deadline = Deadline::after(peers.explained_within());
     loop {
-        if let Some(failure) = host.failure(doing) {
+        if let Some(failure) = peers.failure(doing) {
             return failure;
         }
         if deadline.has_passed() {
@@ -356,18 +352,14 @@ fn cause(host: &ShmBackend, error: Error, doing: &str) -> Error {
 }
 
 /// All ranks' cards, one behind the other.
-fn exchange(host: &ShmBackend, card: &mut [u8], deadline: &Deadline) -> Result<Vec<u8>> {
-    let mut cards = vec![0; CARD * host.ranks().len()];
+fn exchange(peers: &Peers, card: &mut [u8], deadline: &Deadline) -> Result<Vec<u8>> {
+    let mut cards = vec![0; CARD * peers.ranks().len()];
     let raw = |bytes: &mut [u8]| {
         Some(RawBuffer { ptr: bytes.as_mut_ptr(), len: bytes.len(), dtype: Dtype::U8 })
     };
     let signature = Signature::of_host(Kind::AllGather, &[CARD]);
     let (send, recv) = (raw(card), raw(&mut cards));
-    host.run(
-        &Collective { signature, send, recv, owner: None, gpu: None },
-        deadline,
-        Pace::Foreground,
-    )?;
+    peers.run(&Collective { signature, send, recv, gpu: None }, deadline, Pace::Foreground)?;
     Ok(cards)
 }
 

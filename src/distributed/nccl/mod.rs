@@ -1,9 +1,12 @@
-//! Groups whose tensors may be on GPUs: memory of the host goes through shared memory, that of GPUs
-//! through NCCL. The ranks' hosts meet for both at the same place, in one order, so a mismatch, a death or
-//! an abort is found before NCCL is called, and named as for tensors on the host; NCCL itself would hang.
+//! Groups whose tensors may be on GPUs: memory of the host goes through shared memory and, between hosts, over
+//! connections; that of GPUs through NCCL. The ranks of a host meet for both at the same place, in one order, so a
+//! mismatch, a death or an abort is found before NCCL is called, and named as for tensors on the host; NCCL itself
+//! would hang. Hosts meet at the first call on GPUs only. Later ones go ahead, and are compared meanwhile: what is
+//! found then ends the communicators.
 //!
 //! | module | what it is for |
 //! | --- | --- |
+//! | [`peers`] | the members, on one host or over several |
 //! | [`link`] | a communicator with its stream: joined at first use, polled, split, closed |
 //! | [`lane`] | a stream and what is on its way there: one for all groups of a GPU, one for each direction of messages |
 //! | [`calls`] | collectives as calls of NCCL |
@@ -12,6 +15,7 @@
 mod calls;
 mod lane;
 mod link;
+mod peers;
 mod watchdog;
 
 use std::sync::Arc;
@@ -20,7 +24,7 @@ use parking_lot::Mutex;
 
 use super::Deadline;
 use super::collective::{Collective, Pace};
-use super::hosts::{HostsBackend, Made};
+use super::hosts::HostsBackend;
 use super::shm::{Segment, ShmBackend};
 use crate::cuda::graph::Executable;
 use crate::cuda::{Event, Stream};
@@ -28,14 +32,13 @@ use crate::error::{Error, Result};
 use lane::Lane;
 use link::Link;
 pub(super) use link::Started;
+use peers::Peers;
 
 /// The engine of every group: it runs collectives among the members, and knows memory and ranks but no
 /// tensors. Collectives come one at a time, in the order of the group's queue; the rest from any thread.
 #[derive(Debug)]
 pub(super) struct HostAndGpu {
-    host: Arc<ShmBackend>,
-    /// Of a group over several hosts; `host` is then its members on this one.
-    hosts: Option<Arc<HostsBackend>>,
+    peers: Peers,
     /// From the first collective on a GPU on, or from a split.
     link: Mutex<Option<Arc<Link>>>,
 }
@@ -43,19 +46,16 @@ pub(super) struct HostAndGpu {
 impl HostAndGpu {
     /// A group that has not used a GPU yet.
     pub(super) fn new(host: ShmBackend) -> Self {
-        HostAndGpu { host: Arc::new(host), hosts: None, link: Mutex::new(None) }
+        HostAndGpu::of(Peers::OnOneHost(Arc::new(host)))
     }
 
-    /// A group over several hosts.
+    /// The same over several hosts.
     pub(super) fn over_hosts(hosts: Arc<HostsBackend>) -> Self {
-        HostAndGpu { host: hosts.local().clone(), hosts: Some(hosts), link: Mutex::new(None) }
+        HostAndGpu::of(Peers::OverHosts(hosts))
     }
 
-    fn made(made: Made) -> Self {
-        match made {
-            Made::OnThisHost(host) => HostAndGpu::new(*host),
-            Made::OverHosts(hosts) => HostAndGpu::over_hosts(hosts),
-        }
+    fn of(peers: Peers) -> Self {
+        HostAndGpu { peers, link: Mutex::new(None) }
     }
 
     /// The communicator. All ranks make it in the same collective.
@@ -65,14 +65,18 @@ impl HostAndGpu {
         }
         // Unlocked, for those who ask meanwhile; collectives come one at a time.
         let lane =
-            if self.host.is_direction() { Lane::new(device)? } else { lane::shared(device)? };
-        let made = Link::join(&self.host, lane, deadline)?;
+            if self.peers.is_direction() { Lane::new(device)? } else { lane::shared(device)? };
+        self.peers.begin_on_gpu(deadline)?;
+        let made = Link::join(&self.peers, lane, deadline)?;
         Ok(self.link.lock().insert(made).clone())
     }
 
     /// Whoever gets this error knows of what was lost.
     fn told<T>(&self, result: Result<T>) -> Result<T> {
-        result.inspect_err(|_| self.link.lock().iter().for_each(|link| link.is_told()))
+        result.inspect_err(|_| {
+            self.peers.tell();
+            self.link.lock().iter().for_each(|link| link.is_told());
+        })
     }
 
     /// A group has one GPU per rank.
@@ -98,10 +102,7 @@ impl HostAndGpu {
         deadline: &Deadline,
         pace: Pace,
     ) -> Result<()> {
-        self.told(match &self.hosts {
-            Some(hosts) => hosts.run(collective, deadline, pace),
-            None => self.host.run(collective, deadline, pace),
-        })
+        self.told(self.peers.run(collective, deadline, pace))
     }
 
     /// Starts a collective on a GPU's memory: it follows `ready` and all collectives before it. Returns
@@ -115,14 +116,9 @@ impl HostAndGpu {
         then: &mut dyn FnMut(),
     ) -> Result<Started> {
         let device = ready.device();
-        if self.hosts.is_some() {
-            let what = "collectives of GPU tensors over several hosts come with a later version; copy the tensor \
-                        to the CPU";
-            return Err(Error::argument(collective.signature.kind.name(), "tensor", what));
-        }
         self.check_device(collective, device)?;
-        let calls = calls::of(collective, self.host.rank(), self.host.ranks().len())?;
-        self.told(self.host.meet(&collective.signature, deadline, pace))?;
+        let calls = calls::of(collective, self.rank(), self.ranks().len())?;
+        self.told(self.peers.meet(&collective.signature, deadline, pace))?;
         // From here on a failure of one rank would leave the others' GPUs waiting: it aborts the group.
         let link = || self.link(device, deadline);
         let link = match &collective.signature.origin {
@@ -133,15 +129,12 @@ impl HostAndGpu {
             // SAFETY: whoever made the collective keeps its memory until it is done.
             unsafe { link.start(&collective.signature, &calls, ready, deadline, then) }
         });
-        started.inspect_err(|error| self.host.abort(&error.to_string()))
+        started.inspect_err(|error| self.peers.abort(&error.to_string()))
     }
 
     /// Memory of `nbytes` on every rank that collectives work on in place. Collective.
     pub(super) fn alloc_shared(&self, nbytes: usize, deadline: &Deadline) -> Result<Arc<Segment>> {
-        match &self.hosts {
-            Some(hosts) => hosts.alloc_shared(nbytes, deadline),
-            None => self.host.alloc_shared(nbytes, deadline),
-        }
+        self.peers.alloc_shared(nbytes, deadline)
     }
 
     /// The group of the members `ranks` (ranks of this group, ascending); `None` if this rank is
@@ -151,21 +144,17 @@ impl HostAndGpu {
         ranks: &[usize],
         deadline: &Deadline,
     ) -> Result<Option<Arc<HostAndGpu>>> {
-        if let Some(hosts) = &self.hosts {
-            let made = hosts.new_group(ranks, deadline)?;
-            return Ok(made.map(|made| Arc::new(HostAndGpu::made(made))));
-        }
-        let host = self.host.sub_group(ranks, deadline)?.map(Arc::new);
-        let place = ranks.iter().position(|&rank| rank == self.host.rank());
+        let peers = self.peers.new_group(ranks, deadline)?;
+        let place = ranks.iter().position(|&rank| rank == self.rank());
         let parent = self.link.lock().clone();
         let link = match parent {
             Some(parent) => parent
-                .split(place, host.as_ref(), deadline)
-                .inspect_err(|error| self.host.abort(&error.to_string()))?,
+                .split(place, peers.as_ref(), deadline)
+                .inspect_err(|error| self.peers.abort(&error.to_string()))?,
             None => None,
         };
         let link = Mutex::new(link);
-        Ok(host.map(|host| Arc::new(HostAndGpu { host, hosts: None, link })))
+        Ok(peers.map(|peers| Arc::new(HostAndGpu { peers, link })))
     }
 
     /// The group of a sender and its receiver, in this order, for messages of one tag. Only these two
@@ -176,10 +165,7 @@ impl HostAndGpu {
         tag: u32,
         deadline: &Deadline,
     ) -> Result<HostAndGpu> {
-        match &self.hosts {
-            Some(hosts) => hosts.direction(ends, tag, deadline).map(HostAndGpu::made),
-            None => self.host.direction(ends, tag, deadline).map(HostAndGpu::new),
-        }
+        self.peers.direction(ends, tag, deadline).map(HostAndGpu::of)
     }
 
     /// A graph with its collectives is ready.
@@ -205,26 +191,23 @@ impl HostAndGpu {
     pub(super) fn check(&self, doing: &str) -> Result<()> {
         let link = self.link.lock().clone();
         link.map_or(Ok(()), |link| link.check())?;
-        self.told(self.host.failure(doing).map_or(Ok(()), Err))
+        self.told(self.peers.failure(doing).map_or(Ok(()), Err))
     }
 
     /// This rank's number in the group.
     pub(super) fn rank(&self) -> usize {
-        self.hosts.as_ref().map_or(self.host.rank(), |hosts| hosts.rank())
+        self.peers.rank()
     }
 
     /// The members, by their rank in the world.
     pub(super) fn ranks(&self) -> &[usize] {
-        self.hosts.as_ref().map_or(self.host.ranks(), |hosts| hosts.ranks())
+        self.peers.ranks()
     }
 
     /// Makes every rank's calls, waiting or later, fail with `reason`. The watchdog of every rank then
     /// ends what is on its way on GPUs.
     pub(super) fn abort(&self, reason: &str) {
-        match &self.hosts {
-            Some(hosts) => hosts.abort(reason),
-            None => self.host.abort(reason),
-        }
+        self.peers.abort(reason);
     }
 
     /// Says that this rank is done with the group.
@@ -233,9 +216,6 @@ impl HostAndGpu {
         if let Some(link) = link {
             link.close();
         }
-        match &self.hosts {
-            Some(hosts) => hosts.leave(),
-            None => self.host.leave(),
-        }
+        self.peers.leave();
     }
 }

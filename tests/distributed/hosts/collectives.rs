@@ -2,7 +2,7 @@
 
 use torchrs::distributed::{ProcessGroup, ReduceOp};
 use torchrs::multiprocessing::Channel;
-use torchrs::{Dtype, Result, Tensor};
+use torchrs::{Device, Dtype, Result, Tensor};
 
 use super::{join_job, run};
 
@@ -19,7 +19,7 @@ fn tensor(dtype: Dtype, len: usize, value: impl Fn(usize) -> f64) -> Tensor {
 }
 
 fn values(tensor: &Tensor) -> Vec<f64> {
-    tensor.to_dtype(Dtype::F64).to_vec()
+    tensor.cpu().to_dtype(Dtype::F64).to_vec()
 }
 
 fn combined(op: ReduceOp, dtype: Dtype, values: impl Iterator<Item = f64>, world: usize) -> f64 {
@@ -41,8 +41,22 @@ fn combined(op: ReduceOp, dtype: Dtype, values: impl Iterator<Item = f64>, world
 
 /// All collectives of one dtype and length.
 fn check(group: &ProcessGroup, dtype: Dtype, len: usize, ops: &[ReduceOp]) -> Result<()> {
+    check_on(Device::Cpu, group, dtype, len, ops)
+}
+
+/// [`check`] on a device.
+pub fn check_on(
+    device: Device,
+    group: &ProcessGroup,
+    dtype: Dtype,
+    len: usize,
+    ops: &[ReduceOp],
+) -> Result<()> {
     let (rank, world) = (group.rank(), group.world_size());
-    let of = |rank: usize, len: usize| tensor(dtype, len, |i| given(dtype, rank, i));
+    let tensor =
+        |dtype, len, value: &dyn Fn(usize) -> f64| tensor(dtype, len, value).to_device(device);
+    let of = |rank: usize, len: usize| tensor(dtype, len, &|i| given(dtype, rank, i));
+    let zeros = |len: usize| tensor(dtype, len, &|_| 0.0);
     let plain = |rank: usize, i: usize| given(dtype, rank, i);
     let what = |call: &str| format!("{call} of {len} {dtype} on rank {rank} of {world}");
     let same = |call: &str, got: &Tensor, want: &dyn Fn(usize) -> f64| {
@@ -54,13 +68,16 @@ fn check(group: &ProcessGroup, dtype: Dtype, len: usize, ops: &[ReduceOp]) -> Re
         let sum = |i| combined(op, dtype, (0..world).map(|r| plain(r, i)), world);
         // A mean of thirds is rounded.
         let exact = |i| match op {
-            ReduceOp::Avg => values(&tensor(dtype, 1, |_| sum(i)))[0],
+            ReduceOp::Avg => values(&tensor(dtype, 1, &|_| sum(i)))[0],
             _ => sum(i),
         };
         let x = of(rank, len);
         group.all_reduce(&x, op)?;
         same(&format!("all_reduce({op})"), &x, &exact);
-        let shared = group.empty_shared(&[len], dtype)?;
+        let shared = match device {
+            Device::Cpu => group.empty_shared(&[len], dtype)?,
+            _ => zeros(len),
+        };
         shared.copy_(&of(rank, len));
         group.all_reduce_async(&shared, op)?.wait()?;
         same(&format!("shared all_reduce({op})"), &shared, &exact);
@@ -71,7 +88,7 @@ fn check(group: &ProcessGroup, dtype: Dtype, len: usize, ops: &[ReduceOp]) -> Re
             same(&format!("reduce({op})"), &x, &exact);
         }
         let whole = of(rank, len * world);
-        let mine = Tensor::zeros([len], dtype);
+        let mine = zeros(len);
         group.reduce_scatter_tensor(&mine, &whole, op)?;
         same(&format!("reduce_scatter({op})"), &mine, &|i| exact(rank * len + i));
     }
@@ -89,11 +106,11 @@ fn check(group: &ProcessGroup, dtype: Dtype, len: usize, ops: &[ReduceOp]) -> Re
     for (r, part) in gathered.iter().flatten().enumerate() {
         same("gather", part, &|i| plain(r, i));
     }
-    let parts: Vec<Tensor> = (0..world).map(|r| tensor(dtype, len, |i| plain(r, i + 1))).collect();
-    let mine = Tensor::zeros([len], dtype);
+    let parts: Vec<Tensor> = (0..world).map(|r| tensor(dtype, len, &|i| plain(r, i + 1))).collect();
+    let mine = zeros(len);
     group.scatter(&mine, (rank == root).then_some(&parts[..]), root)?;
     same("scatter", &mine, &|i| plain(rank, i + 1));
-    let (sent, got) = (of(rank, len * world), Tensor::zeros([len * world], dtype));
+    let (sent, got) = (of(rank, len * world), zeros(len * world));
     group.all_to_all_single(&got, &sent)?;
     same("all_to_all", &got, &|i| {
         i.checked_div(len).map_or(0.0, |from| plain(from, rank * len + i % len))
@@ -167,8 +184,12 @@ fn sums_have_the_same_bits_on_all_ranks_and_small_ones_those_of_one_host() {
 }
 
 /// Groups of some ranks, on one host and over several, each with groups of its own.
-pub fn groups(_: (), _parent: Channel<(), ()>) -> Result<()> {
-    let group = join_job()?;
+fn groups(_: (), _parent: Channel<(), ()>) -> Result<()> {
+    groups_on(Device::Cpu, &join_job()?)
+}
+
+/// The same on a device.
+pub fn groups_on(device: Device, group: &ProcessGroup) -> Result<()> {
     let some = [ReduceOp::Sum];
     for ranks in [&[0, 1][..], &[2, 3], &[0, 3], &[1, 2, 3], &[2], &[0, 1, 2, 3]] {
         let part = group.new_group(ranks)?;
@@ -177,12 +198,12 @@ pub fn groups(_: (), _parent: Channel<(), ()>) -> Result<()> {
             continue;
         }
         for len in [3, 50_000] {
-            check(&part, Dtype::F32, len, &some)?;
+            check_on(device, &part, Dtype::F32, len, &some)?;
         }
         let last = [part.world_size() - 1];
         let inner = part.new_group(if part.world_size() > 2 { &[0, 2] } else { &last })?;
         if inner.is_member() {
-            check(&inner, Dtype::I32, 100, &some)?;
+            check_on(device, &inner, Dtype::I32, 100, &some)?;
         }
     }
     group.barrier()
@@ -198,21 +219,8 @@ fn sub_groups_on_one_host_and_over_several() {
 /// Messages between all pairs, in both directions at once, and objects.
 pub fn messages(_: (), _parent: Channel<(), ()>) -> Result<()> {
     let group = join_job()?;
+    messages_on(Device::Cpu, &group)?;
     let (rank, world) = (group.rank(), group.world_size());
-    let (next, last) = ((rank + 1) % world, (rank + world - 1) % world);
-    for len in [1, 1000, 700_000] {
-        let mine = tensor(Dtype::F32, len, |i| given(Dtype::F32, rank, i));
-        for tag in [0, 7] {
-            let (a, b) = (Tensor::zeros([len], Dtype::F32), Tensor::zeros([len], Dtype::F32));
-            let sent = [group.isend(&mine, next, tag)?, group.isend(&mine, last, tag)?];
-            let got = [group.irecv(&a, last, tag)?, group.irecv(&b, next, tag)?];
-            sent.iter().chain(&got).try_for_each(|work| work.wait())?;
-            for (x, from) in [(a, last), (b, next)] {
-                let want: Vec<f64> = (0..len).map(|i| given(Dtype::F32, from, i)).collect();
-                assert!(values(&x) == want, "{len} from {from} to {rank}");
-            }
-        }
-    }
     let all = group.all_gather_object(&vec![rank; rank + 1])?;
     assert_eq!(all, (0..world).map(|rank| vec![rank; rank + 1]).collect::<Vec<_>>());
     let name = (rank == world - 1).then(|| "run-7".to_owned());
@@ -225,6 +233,28 @@ pub fn messages(_: (), _parent: Channel<(), ()>) -> Result<()> {
         _ => {}
     }
     group.barrier()
+}
+
+/// Tensors between neighbours, in both directions at once.
+pub fn messages_on(device: Device, group: &ProcessGroup) -> Result<()> {
+    let (rank, world) = (group.rank(), group.world_size());
+    let (next, last) = ((rank + 1) % world, (rank + world - 1) % world);
+    let on = |tensor: Tensor| tensor.to_device(device);
+    for len in [1, 1000, 700_000] {
+        let mine = on(tensor(Dtype::F32, len, |i| given(Dtype::F32, rank, i)));
+        for tag in [0, 7] {
+            let (a, b) =
+                (on(Tensor::zeros([len], Dtype::F32)), on(Tensor::zeros([len], Dtype::F32)));
+            let sent = [group.isend(&mine, next, tag)?, group.isend(&mine, last, tag)?];
+            let got = [group.irecv(&a, last, tag)?, group.irecv(&b, next, tag)?];
+            sent.iter().chain(&got).try_for_each(|work| work.wait())?;
+            for (x, from) in [(a, last), (b, next)] {
+                let want: Vec<f64> = (0..len).map(|i| given(Dtype::F32, from, i)).collect();
+                assert!(values(&x) == want, "{len} from {from} to {rank}");
+            }
+        }
+    }
+    Ok(())
 }
 
 #[test]
