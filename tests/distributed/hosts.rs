@@ -2,6 +2,7 @@
 //! launchers join theirs; its ranks are processes, and all of them meet over loopback.
 
 mod collectives;
+mod encryption;
 mod failures;
 mod mpi;
 mod gpus;

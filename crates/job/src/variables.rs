@@ -17,7 +17,7 @@ enum By {
 
 /// All of them, each with its meaning for the reference. What begins with `TORCHRS_TEST_` or `TORCHRS_SIMULATED_TEST_` is
 /// the tests' own.
-const KNOWN: &[(&str, By, &str)] = &[
+const KNOWN: [(&str, By, &str); 31] = [
     (
         "TORCHRS_BENCH_MODEL",
         By::Developer,
@@ -57,6 +57,11 @@ const KNOWN: &[(&str, By, &str)] = &[
         "folders, separated by colons, of PyTorch's recorded results, for the test `golden`",
     ),
     ("TORCHRS_GOLDEN_REPORT", By::Developer, "the folder for the report of the test `golden`"),
+    (
+        "TORCHRS_HOSTS_ENCRYPT",
+        By::User,
+        "1: encrypt what workers send to other hosts, the same on all of them; some 100 MB/s per core",
+    ),
     (
         "TORCHRS_HOSTS_ENGINE",
         By::User,

@@ -66,8 +66,21 @@ impl HostsBackend {
             self.local.has_failed().then(|| self.reason())
         };
         let listener = &self.world.listener;
-        let (place, options) = (self.layout.place, Options::default());
-        Links::connect(listener, &name, &members, place, &options, deadline, &watch)
+        let place = self.layout.place;
+        let joined = match &self.world.mpi {
+            None => {
+                let encryption = self.world.encryption;
+                tcp::connect(listener, &name, &members, place, encryption, deadline, &watch)
+            }
+            Some(mpi) => {
+                mpi::connect(mpi, &ranks, listener, &name, &members, place, deadline, &watch)
+            }
+        };
+        let doing =
+            || format!("rank {} connects with the other hosts of a process group", self.me());
+        let engine = joined.map_err(|failure| self.explain(failure, deadline, doing, None))?;
+        *self.rail.lock() = Some(engine);
+        Ok(())
     }
 
     /// Of messages between two ranks: whether the other's process has ended, and so will never come.

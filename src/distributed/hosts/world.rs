@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use torchrs_job::store::{LINKS_ADDRESS, LINKS_KEY};
-use torchrs_links::{Addresses, Listener};
+use torchrs_links::{Addresses, Encryption, Listener};
 
 use super::HostsBackend;
 use super::cards::{self, Card};
 use super::engine::mpi::MpiWorld;
-use super::engine::{Offered, choose};
 use super::failure::publish;
 use crate::distributed::shm::{self, AbortRecord, Cause, Seat};
+use super::engine::{Offered, choose, encryption};
 use crate::distributed::{Deadline, Store, WorkerEnv};
 use crate::error::{Error, Result};
 
@@ -30,6 +30,8 @@ pub(super) struct World {
     pub listener: Listener,
     /// Where data between hosts goes over MPI.
     pub mpi: Option<MpiWorld>,
+    /// Of what goes over TCP.
+    pub encryption: Encryption,
     pub store: Store,
 }
 
@@ -40,6 +42,21 @@ pub(super) struct Member {
     pub pid: i32,
     pub addresses: Addresses,
 }
+
+/// What a host says of its members.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Card {
+    name: String,
+    /// Of the machine: several hosts may be on one.
+    machine: String,
+    /// What its ranks are built from.
+    identity: String,
+    first_rank: usize,
+    members: Vec<MemberCard>,
+}
+
+/// What a member says of itself: its process, where it listens, what it can use, and whether it encrypts.
+type MemberCard = (i32, Vec<u8>, Offered, bool);
 
 /// Joins the group of all processes of the job. `prefix` is what its keys begin with.
 ///
@@ -74,7 +91,8 @@ pub(in crate::distributed) fn join(
     let joined = shm::join(local, deadline).and_then(|local| {
         let own = || {
             let addresses = listener.addresses().encode();
-            Ok((std::process::id() as i32, addresses, Offered::own(world_size)?))
+            let encrypts = encryption::own()?;
+            Ok((std::process::id() as i32, addresses, Offered::own(world_size)?, encrypts))
         };
         let met = own().and_then(|own| cards::meet(env, &joining, &local, own, &prefix, deadline));
         // Those of this host, who wait alike.
@@ -116,7 +134,7 @@ fn of_launcher(env: &WorkerEnv, store: &Store) -> Result<(IpAddr, [u8; 32])> {
 /// MPI, where all ranks have it.
 fn join_mpi(env: &WorkerEnv, cards: &[Card], deadline: &Deadline) -> Result<Option<MpiWorld>> {
     let all = cards.iter().flat_map(|card| &card.members);
-    let all: Vec<Offered> = all.map(|(_, _, offered)| offered.clone()).collect();
+    let all: Vec<Offered> = all.map(|(_, _, offered, _)| offered.clone()).collect();
     let (uses_mpi, warning) = choose(&all)?;
     if let Some(warning) = warning.filter(|_| env.rank == 0) {
         crate::multiprocessing::report::say(&format!("torchrs: warning: {warning}"));
@@ -146,10 +164,16 @@ impl World {
         mpi: Option<MpiWorld>,
         store: Store,
     ) -> Result<Self> {
+        let encrypt = |card| {
+            let Card { name, members, .. }: &Card = card;
+            members.iter().map(|(.., encrypts)| (*encrypts, &name[..])).collect::<Vec<_>>()
+        };
+        let encrypt: Vec<(bool, &str)> = cards.iter().flat_map(encrypt).collect();
+        let encryption = encryption::agree(&encrypt, mpi.is_some())?;
         let mut members = Vec::new();
         let mut hosts = Vec::new();
         for (host, card) in cards.into_iter().enumerate() {
-            for (pid, addresses, _) in card.members {
+            for (pid, addresses, ..) in card.members {
                 members.push(Member { host, pid, addresses: Addresses::decode(&addresses)? });
             }
             hosts.push(card.name);
@@ -158,6 +182,6 @@ impl World {
             let what = format!("is {size}, and the job's hosts have {} workers", members.len());
             return Err(Error::config("WORLD_SIZE", what));
         }
-        Ok(World { members, hosts, listener, mpi, store })
+        Ok(World { members, hosts, listener, mpi, encryption, store })
     }
 }

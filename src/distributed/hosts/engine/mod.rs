@@ -6,8 +6,10 @@
 //! | [`tcp`] | TCP connections (`torchrs_links`): the built-in one |
 //! | [`mpi`] | MPI, where its launcher has started the workers |
 //! | [`choice`] | which of them a job has |
+//! | [`encryption`] | whether its data is encrypted |
 
 mod choice;
+pub(super) mod encryption;
 pub(super) mod mpi;
 pub(super) mod tcp;
 

@@ -1,6 +1,6 @@
 //! The built-in engine: TCP connections between the places of a rail.
 
-use torchrs_links::{Addresses, Call, Failure, Links, Listener, Options, Watch};
+use torchrs_links::{Addresses, Call, Encryption, Failure, Links, Listener, Options, Watch};
 
 use super::{Engine, Reduction, Region};
 use crate::distributed::Deadline;
@@ -11,10 +11,12 @@ pub(in crate::distributed::hosts) fn connect(
     name: &str,
     members: &[Addresses],
     place: usize,
+    encryption: Encryption,
     deadline: &Deadline,
     watch: &Watch<'_>,
 ) -> Result<Box<dyn Engine>, Failure> {
-    let options = Options::default();
+    let mut options = Options::default();
+    options.encryption = encryption;
     let links = Links::connect(listener, name, members, place, &options, deadline, watch)?;
     Ok(Box::new(links))
 }
