@@ -102,6 +102,8 @@ impl Job {
         if self.layout.len() > 1 {
             set.push(("MASTER_ADDR", "127.0.0.1".to_owned()));
             set.push(("MASTER_PORT", self.port.to_string()));
+            // No MPI has started these processes.
+            set.push(("TORCHRS_HOSTS_ENGINE", "tcp".to_owned()));
         }
         set.push(("TORCHRS_TEST_JOB", self.mark.clone()));
         set

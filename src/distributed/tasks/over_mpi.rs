@@ -6,6 +6,7 @@ use std::io::Read;
 use std::net::{IpAddr, TcpListener, ToSocketAddrs, UdpSocket};
 
 use serde::{Deserialize, Serialize};
+use torchrs_mpi::Mpi;
 use torchrs_rendezvous::driver::Endpoint;
 use torchrs_rendezvous::token;
 
@@ -55,6 +56,16 @@ pub(super) fn told(env: &WorkerEnv, deadline: &Deadline) -> Result<Option<Told>>
             .map_err(|why| Error::Store(format!("the meeting point: {why}")))
     };
     let Some(bytes) = mpi::broadcast_from_first(make, deadline)? else { return Ok(None) };
+    // An MPI library that the starter does not know takes its process for the only one.
+    let size = Mpi::load(*deadline)?.world()?.size();
+    if size != env.world_size {
+        let what = format!(
+            "is for {size} processes, and {} were started: start them with the mpirun of that library, or with `srun \
+             --mpi=pmi2` or `--mpi=pmix`",
+            env.world_size
+        );
+        return Err(Error::config("MPI", what));
+    }
     postcard::from_bytes(&bytes).map(Some).map_err(|why| {
         let what = format!("rank 0 has sent what is no meeting point of this release: {why}");
         Error::Store(what)

@@ -65,6 +65,7 @@ pub(super) fn serve(start: StandIn) {
     // It keeps no folder busy.
     let _ = std::env::set_current_dir("/");
     let StandIn { listener, meeting, world_size, local_world_size, limit } = start;
+    close_all_but(&listener.0);
     let mut host = Host {
         listener: listener.0,
         world_size,
@@ -86,6 +87,19 @@ pub(super) fn serve(start: StandIn) {
         }
     };
     host.run();
+}
+
+/// Closes what the starter of the tasks has left open in all of them, such as a socket of PMI's, whose end it waits
+/// for.
+fn close_all_but(listener: &OwnedFd) {
+    let own = listener.as_raw_fd() as u32;
+    for (first, last) in [(3, own.saturating_sub(1)), (own + 1, u32::MAX)] {
+        if first <= last {
+            // SAFETY: this process has just begun, and nothing in it owns a descriptor but the listener and the
+            // standard streams. A kernel without the call leaves them open.
+            unsafe { libc::syscall(libc::SYS_close_range, first, last, 0u32) };
+        }
+    }
 }
 
 /// The host's store.
