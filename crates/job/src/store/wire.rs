@@ -202,6 +202,46 @@ mod tests {
             }
         }
 
+        /// Of real messages of each kind, so that every part of them is reached.
+        #[test]
+        fn a_message_that_was_changed_is_another_or_none(
+            which in any::<prop::sample::Index>(),
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+            end in any::<prop::sample::Index>(),
+        ) {
+            let requests = [
+                Request::Set { key: "key", value: &[7; 40] },
+                Request::SetFds { key: "key", count: 3 },
+                Request::Get { key: "key" },
+                Request::GetFds { key: "key" },
+                Request::TryGet { key: "key" },
+                Request::Wait { keys: vec!["a", "b", "c"] },
+                Request::Add { key: "key", amount: -5 },
+                Request::CompareSet { key: "key", expected: Some(b"a"), desired: b"b" },
+                Request::Delete { key: "key" },
+                Request::Cancel { id: 300 },
+            ];
+            let replies = [
+                Reply::Done, Reply::Value(vec![7; 40]), Reply::Missing, Reply::Number(-5),
+                Reply::Deleted(true), Reply::Fds, Reply::Refused("why".into()),
+            ];
+            let requests = requests.iter().map(|request| encode(300, request));
+            let all: Vec<_> = requests.chain(replies.iter().map(|reply| encode(300, reply))).collect();
+            let mut bytes = which.get(&all).clone();
+            for (at, value) in changes {
+                let at = at.index(bytes.len());
+                bytes[at] = value;
+            }
+            bytes.truncate(end.index(bytes.len() + 1));
+            // A list's length is taken at its word up to 1 MiB; strings and values lie in the message.
+            if let Ok(Numbered { body: Request::Wait { keys }, .. }) = decode::<Request>(&bytes) {
+                prop_assert!(keys.len() <= bytes.len());
+            }
+            if let Ok(Numbered { body: Reply::Value(value), .. }) = decode::<Reply>(&bytes) {
+                prop_assert!(value.len() <= bytes.len());
+            }
+        }
+
         #[test]
         fn every_reply_comes_back_as_it_was(
             id: u64, value in prop::collection::vec(any::<u8>(), 0..100), number: i64, text: String

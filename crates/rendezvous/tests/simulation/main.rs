@@ -261,6 +261,16 @@ fn what_does_not_fit_is_refused() {
     world.run_until(7 * SECOND);
     let why = world.launchers[1].failed.clone().expect("a refusal");
     assert!(why.contains("--nnodes 1:2") && why.contains("--nnodes 2:"), "{why}");
+    for (at, settings, part) in [
+        (8, with_lock(2, 2), "h1 was started with --rdzv-lock"),
+        (10, Settings { scale_up: ScaleUp::Never, ..elastic(2, 2) }, "--scale-up never"),
+    ] {
+        world.settings = settings;
+        world.deed(at * SECOND, Deed::Begin(1));
+        world.run_until((at + 1) * SECOND);
+        let why = world.launchers[1].failed.clone().expect("a refusal");
+        assert!(why.contains(part), "{why}");
+    }
 }
 
 proptest! {
