@@ -4,8 +4,8 @@
 mod collectives;
 mod encryption;
 mod failures;
-mod mpi;
 mod gpus;
+mod mpi;
 mod training;
 
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use torchrs::distributed::{ProcessGroup, StoreServer, init_process_group};
 use torchrs::cuda::library::{SIMULATE, SIMULATED_LIBRARY, simulated_path};
+use torchrs::distributed::{ProcessGroup, StoreServer, init_process_group};
 use torchrs::multiprocessing::{Channel, Process};
 use torchrs::{Device, Error, Result};
 use torchrs_job::store::{LINKS_ADDRESS, LINKS_KEY, Uplink};

@@ -17,7 +17,7 @@ enum By {
 
 /// All of them, each with its meaning for the reference. What begins with `TORCHRS_TEST_` or `TORCHRS_SIMULATED_TEST_` is
 /// the tests' own.
-const KNOWN: [(&str, By, &str); 31] = [
+const KNOWN: &[(&str, By, &str)] = &[
     (
         "TORCHRS_BENCH_MODEL",
         By::Developer,

@@ -31,7 +31,7 @@ pub(super) fn run(
     let op = collective.signature.op.unwrap_or(ReduceOp::Sum);
     // A mean is a sum until its end.
     let summed = if op == ReduceOp::Avg { ReduceOp::Sum } else { op };
-    let in_place = Some(own).filter(|own| own.ptr == result.ptr);
+    let in_place = Some(own).filter(|own| own.ptr == result.ptr && collective.owner.is_some());
     let mut turn = group.enter_turn(&collective.signature, [in_place, None], deadline, pace)?;
     let alone = in_place.filter(|_| members == 1).map(|own| vec![own.ptr]);
     let places = alone.or_else(|| turn.places().map(<[_]>::to_vec));

@@ -33,8 +33,8 @@ pub(super) struct Card {
     pub members: Vec<MemberCard>,
 }
 
-/// What a member says of itself: its process, where it listens, and what it can use.
-pub(super) type MemberCard = (i32, Vec<u8>, Offered);
+/// What a member says of itself: its process, where it listens, what it can use, and whether it encrypts.
+pub(super) type MemberCard = (i32, Vec<u8>, Offered, bool);
 
 /// Tells machines, and starts of one, from others.
 pub(super) fn machine() -> String {

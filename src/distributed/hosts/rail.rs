@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use torchrs_links::{Addresses, Call, Failure};
+use torchrs_links::{Addresses, Call, Failure, Links, Options, Watch};
 
 use super::HostsBackend;
 use super::engine::{Engine, mpi, tcp};
@@ -35,11 +35,22 @@ impl HostsBackend {
         if member >= self.layout.rails() {
             return Ok(());
         }
-        let links = self.connect_members(member, &member.to_string(), deadline);
+        let (listener, place) = (&self.world.listener, self.layout.place);
+        let joined = self.among(member, &member.to_string(), |name, ranks, members, watch| {
+            match &self.world.mpi {
+                None => {
+                    let encryption = self.world.encryption;
+                    tcp::connect(listener, name, members, place, encryption, deadline, watch)
+                }
+                Some(mpi) => {
+                    mpi::connect(mpi, ranks, listener, name, members, place, deadline, watch)
+                }
+            }
+        });
         let doing =
             || format!("rank {} connects with the other hosts of a process group", self.me());
-        let links = links.map_err(|failure| self.explain(failure, deadline, doing, None))?;
-        *self.rail.lock() = Some(links);
+        let engine = joined.map_err(|failure| self.explain(failure, deadline, doing, None))?;
+        *self.rail.lock() = Some(engine);
         Ok(())
     }
 
@@ -51,9 +62,26 @@ impl HostsBackend {
         what: &str,
         deadline: &Deadline,
     ) -> Result<Links, Failure> {
-        let counterpart =
-            |host: &Vec<usize>| self.world.members[self.ranks[host[member]]].addresses.clone();
-        let members: Vec<Addresses> = self.layout.hosts.iter().map(counterpart).collect();
+        let mut options = Options::default();
+        options.encryption = self.world.encryption;
+        let (listener, place) = (&self.world.listener, self.layout.place);
+        self.among(member, what, |name, _, members, watch| {
+            Links::connect(listener, name, members, place, &options, deadline, watch)
+        })
+    }
+
+    /// Gives `connect` what it needs to reach the members that have place `member` on their hosts: a name for the
+    /// connections, the members' ranks in the job, where they listen, and what to watch meanwhile.
+    fn among<T>(
+        &self,
+        member: usize,
+        what: &str,
+        connect: impl FnOnce(&str, &[usize], &[Addresses], &Watch<'_>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let counterpart = |host: &Vec<usize>| self.ranks[host[member]];
+        let ranks: Vec<usize> = self.layout.hosts.iter().map(counterpart).collect();
+        let address = |&rank: &usize| self.world.members[rank].addresses.clone();
+        let members: Vec<Addresses> = ranks.iter().map(address).collect();
         let name = format!("{}/{what}", short(&self.prefix));
         let asked = Mutex::new(Instant::now());
         let watch = || {
@@ -65,22 +93,7 @@ impl HostsBackend {
             }
             self.local.has_failed().then(|| self.reason())
         };
-        let listener = &self.world.listener;
-        let place = self.layout.place;
-        let joined = match &self.world.mpi {
-            None => {
-                let encryption = self.world.encryption;
-                tcp::connect(listener, &name, &members, place, encryption, deadline, &watch)
-            }
-            Some(mpi) => {
-                mpi::connect(mpi, &ranks, listener, &name, &members, place, deadline, &watch)
-            }
-        };
-        let doing =
-            || format!("rank {} connects with the other hosts of a process group", self.me());
-        let engine = joined.map_err(|failure| self.explain(failure, deadline, doing, None))?;
-        *self.rail.lock() = Some(engine);
-        Ok(())
+        connect(&name, &ranks, &members, &watch)
     }
 
     /// Of messages between two ranks: whether the other's process has ended, and so will never come.

@@ -12,9 +12,9 @@ use torchrs_links::{Addresses, Encryption, Listener};
 use super::HostsBackend;
 use super::cards::{self, Card};
 use super::engine::mpi::MpiWorld;
+use super::engine::{Offered, choose, encryption};
 use super::failure::publish;
 use crate::distributed::shm::{self, AbortRecord, Cause, Seat};
-use super::engine::{Offered, choose, encryption};
 use crate::distributed::{Deadline, Store, WorkerEnv};
 use crate::error::{Error, Result};
 
@@ -42,21 +42,6 @@ pub(super) struct Member {
     pub pid: i32,
     pub addresses: Addresses,
 }
-
-/// What a host says of its members.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
-struct Card {
-    name: String,
-    /// Of the machine: several hosts may be on one.
-    machine: String,
-    /// What its ranks are built from.
-    identity: String,
-    first_rank: usize,
-    members: Vec<MemberCard>,
-}
-
-/// What a member says of itself: its process, where it listens, what it can use, and whether it encrypts.
-type MemberCard = (i32, Vec<u8>, Offered, bool);
 
 /// Joins the group of all processes of the job. `prefix` is what its keys begin with.
 ///

@@ -359,7 +359,11 @@ fn exchange(peers: &Peers, card: &mut [u8], deadline: &Deadline) -> Result<Vec<u
     };
     let signature = Signature::of_host(Kind::AllGather, &[CARD]);
     let (send, recv) = (raw(card), raw(&mut cards));
-    peers.run(&Collective { signature, send, recv, gpu: None }, deadline, Pace::Foreground)?;
+    peers.run(
+        &Collective { signature, send, recv, owner: None, gpu: None },
+        deadline,
+        Pace::Foreground,
+    )?;
     Ok(cards)
 }
 

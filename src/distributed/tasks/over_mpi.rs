@@ -57,7 +57,8 @@ pub(super) fn told(env: &WorkerEnv, deadline: &Deadline) -> Result<Option<Told>>
     };
     let Some(bytes) = mpi::broadcast_from_first(make, deadline)? else { return Ok(None) };
     // An MPI library that the starter does not know takes its process for the only one.
-    let size = Mpi::load(*deadline)?.world()?.size();
+    let world = Mpi::load(*deadline)?.world().map_err(torchrs_mpi::Failure::into_error)?;
+    let size = world.size();
     if size != env.world_size {
         let what = format!(
             "is for {size} processes, and {} were started: start them with the mpirun of that library, or with `srun \

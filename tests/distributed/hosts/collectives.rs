@@ -184,7 +184,7 @@ fn sums_have_the_same_bits_on_all_ranks_and_small_ones_those_of_one_host() {
 }
 
 /// Groups of some ranks, on one host and over several, each with groups of its own.
-fn groups(_: (), _parent: Channel<(), ()>) -> Result<()> {
+pub fn groups(_: (), _parent: Channel<(), ()>) -> Result<()> {
     groups_on(Device::Cpu, &join_job()?)
 }
 
