@@ -1,6 +1,6 @@
-//! Collectives, and how those of one machine perform them. Each begins by comparing what the ranks call; then data
-//! passes through the slots in chunks. A rank writes its chunk, makes a step, waits until all have made it, and reads what it needs;
-//! the next chunk goes to its other slot, which all have read once they made this step.
+//! Collectives, and how the ranks of one machine perform them. Each begins by comparing what the ranks call; then
+//! data passes through the slots in chunks. A rank writes its chunk, makes a step, waits until all have made it, and
+//! reads what it needs; the next chunk goes to its other slot, which all have read once they made this step.
 
 use super::board::{Call, Lane, SLOT};
 use super::element::{DataType, Reduction, reduce};
