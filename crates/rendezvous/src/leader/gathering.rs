@@ -38,6 +38,26 @@ impl Leader {
         self.settings.lock && !refused && !self.after.rounds().any(fewer)
     }
 
+    /// For the user's eyes, where nothing was said of a tie.
+    fn why_it_waits(&self) -> Option<Action> {
+        let fewest = self.after.rounds().min_by_key(|last| match self.share(last) {
+            Share::Fewer => 0,
+            Share::Half => 1,
+            Share::Most => 2,
+        })?;
+        let text = match self.share(fewest) {
+            Share::Half if !self.settings.lock => {
+                "half of the hosts are in reach, and the half with the last leader may go on: this one waits for it \
+                 (with --rdzv-lock the one of two halves goes on that is first)"
+            }
+            Share::Fewer => {
+                "less than half of the hosts are in reach, and the others may go on: this one waits for them"
+            }
+            _ => return None,
+        };
+        Some(Action::Say(text.to_owned()))
+    }
+
     /// Asks for the next tie, once.
     fn take_tie(&mut self, out: &mut Vec<Action>) {
         let number = self.ties() + 1;
@@ -110,6 +130,7 @@ impl Leader {
             }
             if now >= since + self.patience() {
                 self.phase = Phase::Over;
+                out.extend(self.why_it_waits());
                 out.push(Action::Resign(None));
             } else {
                 self.tell_who_waits(now, out);

@@ -153,6 +153,8 @@ fn with_a_lock_the_other_of_two_hosts_goes_on_without_its_leader() {
             world.run_until(22 * SECOND);
             let rest = if lock || dead == 1 { vec![1 - dead] } else { vec![] };
             assert_eq!(world.running(), rest, "{deed:?}, lock: {lock}");
+            let waits = world.said.iter().any(|said| said.contains("with --rdzv-lock"));
+            assert_eq!(waits, rest.is_empty(), "{:?}", world.said);
             // The host that was lost comes back as another. Without a lock it is not known whether its half went on.
             if !lock {
                 continue;

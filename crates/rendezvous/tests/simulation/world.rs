@@ -115,6 +115,8 @@ pub struct World {
     /// Rounds that were started, with the time.
     pub started: Vec<(Duration, Round)>,
     pub worker_time: Duration,
+    /// What leaders have said to their users.
+    pub said: Vec<String>,
     /// Who has which tie, in the shared folder.
     ties: BTreeMap<(HostId, u32), (usize, u64)>,
     folder_is_gone: bool,
@@ -164,6 +166,7 @@ impl World {
             dice: dice | 1,
             started: Vec::new(),
             worker_time: Duration::from_secs(100_000),
+            said: Vec::new(),
             ties: BTreeMap::new(),
             folder_is_gone: false,
             count: 0,
@@ -397,9 +400,8 @@ impl World {
                     // What was sent before arrives before.
                     self.at(self.now + 2 * MS, Event::Closed { link, at_leader: false });
                 }
-                action::Action::Ask(..)
-                | action::Action::Restarting(_)
-                | action::Action::Say(_) => {}
+                action::Action::Ask(..) | action::Action::Restarting(_) => {}
+                action::Action::Say(text) => self.said.push(text),
                 action::Action::TakeTie(tie) => {
                     let end = (host, self.launchers[host].life);
                     let delay = MS * (1 + self.roll(300) as u32);
