@@ -4,6 +4,8 @@ use std::io::{Write, stderr};
 use std::sync::Once;
 use std::time::Duration;
 
+use torchrs_job::cluster::told_rank;
+
 use super::dataset::{Dataset, worker_info};
 use super::loader::DataLoader;
 use super::samplers::{BatchSampler, Sampler};
@@ -215,8 +217,7 @@ impl<D: Dataset> DataLoaderBuilder<D> {
 /// Says once, in a job of several ranks, that a shuffled loader without a sampler is not divided among them.
 fn warn_of_whole_copies() {
     static SAID: Once = Once::new();
-    let number = |name: &str| std::env::var(name).ok()?.trim().parse::<usize>().ok();
-    let (world, rank) = (number("WORLD_SIZE").unwrap_or(1), number("RANK").unwrap_or(0));
+    let (rank, world) = told_rank().unwrap_or((0, 1));
     if world > 1 && rank == 0 && worker_info().worker.is_none() {
         SAID.call_once(|| {
             // Not `eprintln!`, which panics where nobody listens.

@@ -6,6 +6,7 @@ use std::io::{BufReader, BufWriter, Write};
 use std::path::Path;
 
 use serde_json::{Value, json};
+use torchrs_job::cluster::told_rank;
 
 use super::profile::Profile;
 use crate::error::{Context, Error, Result};
@@ -35,7 +36,7 @@ impl Profile {
     /// # Errors
     /// [`Error::Os`] when the file cannot be written.
     pub fn export_chrome_trace(&self, path: impl AsRef<Path>) -> Result<()> {
-        let rank = std::env::var("RANK").ok().and_then(|rank| rank.parse().ok());
+        let rank = told_rank().map(|(rank, _)| rank as u64);
         write(path.as_ref(), self.chrome_events(std::process::id(), rank))
     }
 

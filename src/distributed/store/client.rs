@@ -15,6 +15,7 @@ use nix::sys::socket::{
 };
 use nix::unistd::getuid;
 use parking_lot::Mutex;
+use torchrs_job::cluster::told_rank;
 use torchrs_job::store::{LEADER, OF_HOST};
 
 use super::packet;
@@ -505,8 +506,8 @@ impl Store {
         let answer = loop {
             match answer.recv_timeout(reminder.limit(deadline.remaining())) {
                 Err(RecvTimeoutError::Timeout) if !deadline.has_passed() => reminder.remind(|| {
-                    let me = std::env::var("RANK")
-                        .map_or("this process".into(), |r| format!("rank {r}"));
+                    let me = told_rank()
+                        .map_or("this process".into(), |(rank, _)| format!("rank {rank}"));
                     format!("{me} waits in the store's {call}(`{key}`)")
                 }),
                 ended => break ended,

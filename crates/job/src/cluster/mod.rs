@@ -30,6 +30,7 @@ mod surroundings;
 mod task;
 #[cfg(test)]
 mod tests;
+mod told;
 
 pub use hosts::ClusterHosts;
 pub use names::names_of_this_host;
@@ -37,3 +38,4 @@ pub use node_list::expand_node_list;
 pub use port::meeting_port;
 pub use surroundings::{Detected, Surroundings};
 pub use task::ClusterTask;
+pub use told::told_rank;
