@@ -3,6 +3,7 @@
 mod channels;
 mod comm_hooks;
 mod ddp;
+mod elastic;
 mod hosts;
 mod job;
 mod multiprocessing;

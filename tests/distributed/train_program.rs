@@ -19,7 +19,7 @@ const EPOCH: usize = 44;
 const STEPS: usize = 2 * EPOCH;
 
 /// The launcher and the program, built in this test's profile.
-fn programs() -> &'static (PathBuf, PathBuf) {
+pub fn programs() -> &'static (PathBuf, PathBuf) {
     static BUILT: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
     BUILT.get_or_init(|| {
         let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
@@ -55,7 +55,7 @@ fn finish(run: &Path, more: &[&str]) -> Vec<Value> {
     lines
 }
 
-fn metrics(run: &Path) -> Vec<Value> {
+pub fn metrics(run: &Path) -> Vec<Value> {
     let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default();
     text.lines().map_while(|line| serde_json::from_str(line).ok()).collect()
 }

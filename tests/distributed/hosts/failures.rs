@@ -2,10 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use torchrs::distributed::ReduceOp;
+use torchrs::distributed::{
+    InitOptions, ReduceOp, Store, StoreServer, WorkerEnv, init_process_group,
+};
 use torchrs::multiprocessing::Channel;
 use torchrs::multiprocessing::report::monotonic_ns;
 use torchrs::{Dtype, Error, Result, Tensor};
+use torchrs_job::store::{LEADER, LINKS_ADDRESS, LINKS_KEY, Uplink};
 
 use super::{LONG, join_job, message, start};
 
@@ -214,4 +217,60 @@ fn a_message_to_or_from_who_has_ended_is_an_error() {
         println!("sends {sends}: after {:?}: {text}", start.elapsed());
         assert!(text.contains("rank 1") && start.elapsed() < Duration::from_secs(5), "{text}");
     }
+}
+
+/// Rank 1 leaves the group and goes on with something else; rank 0 has a message for it, or wants one.
+fn waits_for_who_lives_on(sends: bool, parent: Channel<String, ()>) -> Result<()> {
+    let group = join_job()?;
+    group.barrier()?;
+    if group.rank() == 1 {
+        drop(group);
+        return parent.recv_timeout(LONG);
+    }
+    let x = ones(10);
+    let ended = if sends { group.send(&x, 1, 0) } else { group.recv(&x, 1, 0) };
+    parent.send(&ended.unwrap_err().to_string())
+}
+
+#[test]
+fn a_message_to_or_from_who_has_left_and_lives_is_an_error() {
+    for sends in [true, false] {
+        let (_hosts, ranks) = start(&[1, 1], 60.0, waits_for_who_lives_on, &sends);
+        let start = Instant::now();
+        let text = ranks[0].1.recv_timeout(LONG).unwrap();
+        println!("sends {sends}: after {:?}: {text}", start.elapsed());
+        assert!(text.contains("rank 1") && text.contains("left"), "{text}");
+        assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+        ranks[1].1.send(&()).unwrap();
+    }
+}
+
+/// The way to a leader's host that does not answer.
+struct Silence;
+
+impl Uplink for Silence {
+    fn ask(&self, _: u64, _: Vec<u8>) {}
+    fn reply(&self, _: u64, _: u64, _: Vec<u8>) {}
+    fn welcome(&self) {}
+}
+
+#[test]
+fn who_joins_waits_for_a_silent_store_no_longer_than_its_timeout() {
+    let server = StoreServer::start_among_hosts(Box::new(Silence), false).unwrap();
+    server.tell(LINKS_KEY, &[9; 32]);
+    server.tell(LINKS_ADDRESS, b"127.0.0.1");
+    server.tell(LEADER, b"node7");
+    let set = [("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_WORLD_SIZE", "1"), ("GROUP_RANK", "1")];
+    let value = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| v.into());
+    let options = InitOptions {
+        timeout: Some(Duration::from_secs(1)),
+        env: Some(WorkerEnv::from_lookup(value).unwrap()),
+        store: Some(Store::connect_fd(server.connect().unwrap()).unwrap()),
+    };
+    let start = Instant::now();
+    let error = init_process_group(options).unwrap_err();
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("compare_set") && text.contains("host node7"), "{text}");
 }
