@@ -2,7 +2,7 @@
 //! taken down and whose processes are frozen or lose their power. Needs root; where that is not so, says so and
 //! tests nothing.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -76,6 +76,29 @@ impl Lab {
     }
 }
 
+impl Lab {
+    /// The launcher of one of two hosts with two simulated GPUs and workers each, which train.
+    fn train(&self, host: usize, library: &Path) -> Job {
+        let number = host.to_string();
+        let mut command = self.command(&["exec", &number, LAUNCHER]);
+        command.args(["--nnodes", "2", "--rdzv-endpoint", "h1:29400"]);
+        start(training(command, 2, library))
+    }
+}
+
+/// A launcher with a worker per simulated GPU, which train.
+fn training(mut launcher: Command, gpus: usize, library: &Path) -> Command {
+    let count = gpus.to_string();
+    launcher.args(["--no-build", "--simulate-gpus", &count, "--nproc", &count]);
+    launcher.arg(std::env::current_exe().unwrap());
+    launcher.args(["--exact", "worker::worker", "--nocapture"]);
+    launcher.env("LAUNCH_TEST_WORKER", "train-on-gpus");
+    launcher.env("TORCHRS_JOB_TOKEN", "a-token-for-the-tests");
+    launcher.env("TORCHRS_SIMULATED_GPU_LIBRARY", library);
+    launcher.env("TORCHRS_KERNEL_CACHE", env!("CARGO_TARGET_TMPDIR"));
+    launcher
+}
+
 impl Drop for Lab {
     fn drop(&mut self) {
         self.script(&["down"]);
@@ -130,6 +153,38 @@ fn short_trouble_is_not_noticed_and_lost_power_is_survived() {
     assert!(took < Duration::from_secs(9), "{took:?}");
     first.stderr.wait_for("host h3 was lost", 1);
     started(&first, "0 3 1");
+}
+
+/// The losses that a job has printed.
+fn losses(job: &Job) -> Vec<f64> {
+    job.stdout.wait_for("losses [", 1);
+    eventually("a whole line", || job.stdout.text().contains("]\n"));
+    let text = job.stdout.text();
+    let list = text.split_once("losses [").unwrap().1.split_once(']').unwrap().0;
+    list.split(", ").map(|loss| loss.parse().unwrap()).collect()
+}
+
+/// Hosts that share no memory and only an address of the network.
+#[test]
+fn simulated_gpus_of_two_hosts_train_as_those_of_one() {
+    let Some(library) = torchrs::cuda::library::simulated_path() else {
+        return println!("skipped: the simulated GPU is not built");
+    };
+    let Some(lab) = Lab::new(2) else { return };
+    let one = losses(&start(training(Command::new(LAUNCHER), 4, &library)));
+    let jobs = [1, 2].map(|host| lab.train(host, &library));
+    // Rank 0 is on either.
+    eventually("losses", || jobs.iter().any(|job| job.stdout.text().contains("losses [")));
+    let first = jobs.iter().find(|job| job.stdout.text().contains("losses ["));
+    let two = losses(first.unwrap());
+    assert!(one.len() == 50 && two.len() == 50 && one[49] < 0.5 * one[0], "{one:?}");
+    for (step, (a, b)) in one.iter().zip(&two).enumerate() {
+        assert!((a - b).abs() <= 1e-5 * a.abs(), "step {step}: {a} on one host, {b} on two");
+    }
+    for job in jobs {
+        let done = job.finish();
+        assert_eq!(done.code, 0, "{}", done.stderr);
+    }
 }
 
 #[test]

@@ -36,6 +36,7 @@ fn worker() {
             std::process::exit(9);
         }
         "dies-on-rank-3" => sum_over_hosts(),
+        "train-on-gpus" => train_on_gpus(),
         other => panic!("no such worker: {other}"),
     }
 }
@@ -48,6 +49,45 @@ fn sum_over_hosts() {
     let x = x.to_vec::<f32>();
     assert!(x.iter().all(|value| *value == x[0]));
     println!("rank {rank} of {world}: sum {}", x[0]);
+}
+
+/// 50 steps on the same batches however many ranks share them; rank 0 says the losses.
+fn train_on_gpus() {
+    use torchrs::distributed::{DistributedDataParallel, ReduceOp};
+    use torchrs::nn::{Forward, Linear, Module, ReLU, Sequential};
+    use torchrs::optim::{Optimizer, SGD, SGDOptions};
+    use torchrs::{Device, Dtype, Generator, Tensor};
+
+    let group = torchrs::distributed::init_process_group(Default::default()).unwrap();
+    let (rank, world) = (group.rank(), group.world_size());
+    let gpu = Device::Cuda(torchrs::cuda::device::current());
+    torchrs::manual_seed(7);
+    let mut model =
+        Sequential::new().append(Linear::new(6, 32)).append(ReLU).append(Linear::new(32, 3));
+    model.to_device(gpu);
+    let model = DistributedDataParallel::new(model, &group).unwrap();
+    let mut optimizer = SGD::new(model.parameters(), SGDOptions { lr: 0.1, ..Default::default() });
+    let mut losses = Vec::new();
+    for step in 0..50 {
+        let all = Generator::new(step).randn([16, 6], Dtype::F32);
+        let x = all.narrow(0, rank * 16 / world, 16 / world).to_device(gpu);
+        optimizer.zero_grad();
+        let loss = (model.forward(&x) - 1.0).square().mean();
+        loss.backward();
+        optimizer.step();
+        let mean = loss.detach();
+        group.all_reduce(&mean, ReduceOp::Avg).unwrap();
+        losses.push(mean.cpu().item());
+    }
+    let parameters = model.parameters();
+    let bits = parameters.iter().flat_map(|p| p.cpu().to_vec::<f32>()).map(|v| v.to_bits().into());
+    let mine = Tensor::from(bits.collect::<Vec<i64>>());
+    for theirs in group.all_gather(&mine).unwrap() {
+        assert!(theirs.to_vec::<i64>() == mine.to_vec::<i64>(), "weights of rank {rank} differ");
+    }
+    if rank == 0 {
+        println!("losses {losses:?}");
+    }
 }
 
 #[inline(never)]

@@ -162,10 +162,11 @@ impl Peers {
     /// How all ranks are and what they called last, as far as this one knows.
     pub(super) fn conditions(&self) -> String {
         let here = self.local().conditions();
-        match self {
-            OnOneHost(_) => here,
-            OverHosts(hosts) => [here, hosts.conditions()].join("; "),
-        }
+        let there = match self {
+            OnOneHost(_) => String::new(),
+            OverHosts(hosts) => hosts.conditions(),
+        };
+        if there.is_empty() { here } else { format!("{here}; {there}") }
     }
 
     /// Takes down that the group has failed, unless it has already. All ranks of this host see it, and other hosts
