@@ -20,7 +20,7 @@ use torchrs::{Dtype, Result, Tensor};
 
 use super::collectives::{everything, groups, long, messages, rounded};
 use super::failures::{differs, fails, reduces_for_ever};
-use super::training::twenty_steps;
+use super::training::steps;
 use super::{Hosts, LONG, join_job};
 
 /// The job of a rank that `mpirun` has started.
@@ -215,7 +215,7 @@ impl Case {
             Case::Groups => nothing(groups),
             Case::Messages => nothing(messages),
             Case::Rounded => Some(format!("{:?}", heard(rounded, ()).unwrap())),
-            Case::Training => Some(format!("{:?}", heard(twenty_steps, ()).unwrap())),
+            Case::Training => Some(format!("{:?}", heard(steps, false).unwrap())),
             Case::Measure => Some(measure().unwrap()),
             Case::Differs(who) => heard(differs, who),
             Case::Fails(how, who) => heard(fails, (how, who)),

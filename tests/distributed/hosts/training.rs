@@ -19,7 +19,7 @@ struct Net {
 const STEPS: usize = 50;
 
 /// Steps on the same global batches whatever the layout, on the CPU or a GPU; the losses.
-fn steps(on_gpu: bool, parent: Channel<Vec<f64>, ()>) -> Result<()> {
+pub fn steps(on_gpu: bool, parent: Channel<Vec<f64>, ()>) -> Result<()> {
     let group = join_job()?;
     let device = if on_gpu { gpu() } else { Device::Cpu };
     let (rank, world) = (group.rank(), group.world_size());
