@@ -445,9 +445,10 @@ fn a_killed_rank_ends_a_job_over_mpi() {
             let start = Instant::now();
             // SAFETY: a signal to a rank of this test's job, which runs.
             unsafe { libc::kill(victim, libc::SIGKILL) };
-            // Its launcher ends the others, unless it is told not to; then they say who has died. MPICH's may end them
-            // all the same.
-            assert!(!job.end(), "{}: {}", family.name, job.output());
+            // Its launcher ends the others, unless it is told not to; then they say who has died, and the launcher may
+            // end with 0. MPICH's may end them all the same.
+            let is_well = job.end();
+            assert!(keeps || !is_well, "{}: {}", family.name, job.output());
             println!("{}, keeps {keeps}: ended after {:?}", family.name, start.elapsed());
             assert!(start.elapsed() < LONG / 4, "{}", job.output());
             for rank in 0..2 {
