@@ -60,7 +60,7 @@ const KNOWN: &[(&str, By, &str)] = &[
     (
         "TORCHRS_HOSTS_ENCRYPT",
         By::User,
-        "1: encrypt what workers send to other hosts, the same on all of them; some 100 MB/s per core",
+        "1: encrypt what workers send to other hosts over TCP, the same on all of them",
     ),
     (
         "TORCHRS_HOSTS_ENGINE",

@@ -35,7 +35,7 @@ pub enum Encryption {
     /// Whoever can read the network's packets can read the data, or change it.
     #[default]
     Off,
-    /// Nobody can; a core encrypts some 100 MB/s.
+    /// Nobody can; processors encrypt each byte.
     On,
 }
 

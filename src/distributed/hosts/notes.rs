@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use torchrs_links::{Call, Heard, Notes};
 
+use super::engine::encryption;
 use super::rail::{GRACE, fingerprint, read_fingerprint};
 use super::{HostsBackend, watch};
 use crate::distributed::Deadline;
@@ -139,6 +140,7 @@ impl Book {
 impl HostsBackend {
     /// Begins to note calls. All members call it at the same place of the group's calls.
     pub(in crate::distributed) fn open_notes(&self, deadline: &Deadline) -> Result<()> {
+        encryption::allows_nccl(self.world.encryption)?;
         if self.layout.is_leader() {
             let line = self.settle(self.connect_notes(deadline))?;
             let book = Book::new(self.layout.place, self.layout.hosts.len());

@@ -52,6 +52,19 @@ pub(in crate::distributed::hosts) fn agree(
     Ok(if first.0 { Encryption::On } else { Encryption::Off })
 }
 
+/// # Errors
+/// [`Error::Config`] where NCCL is to move what the user wants encrypted.
+pub(in crate::distributed::hosts) fn allows_nccl(encryption: Encryption) -> Result<()> {
+    match encryption {
+        Encryption::Off => Ok(()),
+        Encryption::On => {
+            let what = "is 1, and tensors of GPUs go over NCCL, whose traffic torchrs does not encrypt: keep them on the \
+                        CPU, or unset it";
+            Err(Error::config(ENCRYPT, what))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,6 +87,9 @@ mod tests {
         );
         assert_eq!(agree(&[(true, "a"), (true, "b")], false).unwrap(), Encryption::On);
         assert_eq!(agree(&[(false, "a"), (false, "b")], true).unwrap(), Encryption::Off);
+        assert!(allows_nccl(Encryption::Off).is_ok());
+        let error = allows_nccl(Encryption::On).unwrap_err().to_string();
+        assert!(error.contains("NCCL"), "{error}");
         let error = agree(&[(true, "a")], true).unwrap_err().to_string();
         assert!(
             error.contains("over MPI") && error.contains("TORCHRS_HOSTS_ENGINE=tcp"),
