@@ -8,7 +8,7 @@ pub const LONGEST: usize = 700;
 /// The rule.
 pub fn check(tree: &Tree) -> Vec<Fault> {
     let mut faults = Vec::new();
-    for (path, text) in ["rs", "cu", "cuh"].iter().flat_map(|ending| tree.files(ending)) {
+    for (path, text) in [".rs", ".cu", ".cuh"].iter().flat_map(|ending| tree.files(ending)) {
         let lines = text.lines().count();
         if lines > LONGEST {
             let text = format!(

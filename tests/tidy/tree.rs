@@ -94,8 +94,7 @@ impl Tree {
 
     /// The files that end with `ending`, and their text.
     pub fn files<'a>(&'a self, ending: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> + 'a {
-        let ends = move |path: &str| path.strip_suffix(ending).is_some_and(|p| p.ends_with('.'));
-        let files = self.texts.iter().filter(move |(path, _)| ends(path));
+        let files = self.texts.iter().filter(move |(path, _)| path.ends_with(ending));
         files.map(|(path, text)| (path.as_str(), text.as_str()))
     }
 
