@@ -23,8 +23,6 @@ pub(crate) type UserFunction =
 pub(crate) const UNDEFINED: c_int = -32766;
 /// The same in both families.
 pub(crate) const THREAD_MULTIPLE: c_int = 3;
-/// More than either family's longest text (8,192: MPICH's version).
-pub(crate) const TEXT: usize = 16 * 1024;
 
 /// Room for either family's status (24 and 20 bytes), and more.
 #[repr(C, align(16))]

@@ -9,7 +9,7 @@ use torchrs_job::deadline::Deadline;
 
 use crate::abi::{Handle, UNDEFINED};
 use crate::failure::{Failure, Watch, within};
-use crate::world::Mpi;
+use crate::mpi::Mpi;
 
 /// A group of ranks. All its ranks start the same operations in the same order. After an error it is unusable.
 #[derive(Debug)]

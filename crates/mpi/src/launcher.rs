@@ -11,6 +11,9 @@ use crate::library::Library;
 /// The variable that names the library.
 pub(crate) const VARIABLE: &str = "TORCHRS_MPI_LIBRARY";
 
+/// What PMIx tells each process.
+const PMIX: &str = "PMIX_RANK";
+
 /// A family of MPI libraries: what is inside one has one binary interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
@@ -110,6 +113,23 @@ impl Offer {
         let Found { family, version, .. } = find(Some(&launcher), named.as_deref().map(Path::new))?;
         let Launcher { size: processes, evidence, .. } = launcher;
         Ok(Some(Offer { family, version, processes, evidence }))
+    }
+
+    /// As [`of_this_process`](Self::of_this_process), also where PMIx has started the process (`srun --mpi=pmix`). That
+    /// does not say which family is meant, nor whether MPI is: the first library that is found is taken.
+    ///
+    /// # Errors
+    /// As [`of_this_process`](Self::of_this_process).
+    pub fn also_by_pmix() -> Result<Option<Offer>> {
+        let lookup = |name: &str| std::env::var_os(name);
+        if let Some(offer) = Offer::of_this_process()? {
+            return Ok(Some(offer));
+        }
+        let Some(rank) = lookup(PMIX).filter(|rank| !rank.is_empty()) else { return Ok(None) };
+        let named = lookup(VARIABLE).filter(|name| !name.is_empty());
+        let Found { family, version, .. } = find(None, named.as_deref().map(Path::new))?;
+        let evidence = format!("{PMIX}={}", rank.to_string_lossy());
+        Ok(Some(Offer { family, version, processes: None, evidence }))
     }
 }
 

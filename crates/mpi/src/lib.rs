@@ -16,14 +16,17 @@
 
 mod abi;
 mod collectives;
+mod combination;
 mod communicator;
 mod element;
 mod failure;
 mod launcher;
 mod library;
+mod mpi;
 mod operators;
 mod point_to_point;
 mod request;
+mod start;
 mod tuning;
 mod world;
 
@@ -31,5 +34,5 @@ pub use communicator::Communicator;
 pub use element::{Element, Reduction};
 pub use failure::{Failure, Watch};
 pub use launcher::{Family, Offer};
+pub use mpi::Mpi;
 pub use request::{Memory, Polling, Request};
-pub use world::Mpi;

@@ -5,7 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
-use crate::abi::TEXT;
+/// More than either family's longest text (8,192: MPICH's version).
+const TEXT: usize = 16 * 1024;
 
 /// An open library.
 #[derive(Debug)]

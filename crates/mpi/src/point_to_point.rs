@@ -4,25 +4,10 @@ use std::ffi::c_int;
 
 use torchrs_error::Error;
 
-use crate::collectives::{Start, cut};
 use crate::communicator::Communicator;
 use crate::failure::Failure;
 use crate::request::{Memory, Request, place};
-
-/// What is done with the memory of a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
-    Send,
-    /// All of it.
-    Receive,
-    ReceiveUpTo,
-}
-
-impl Way {
-    pub(crate) fn of(sends: bool) -> Self {
-        if sends { Way::Send } else { Way::Receive }
-    }
-}
+use crate::start::{Start, Way, cut};
 
 impl Communicator {
     /// Tags are below this. MPI has at least twice as many; collectives that are made of messages use the rest.

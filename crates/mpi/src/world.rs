@@ -7,54 +7,20 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock};
 use torchrs_error::{Error, Result};
 use torchrs_job::deadline::Deadline;
 
-use crate::abi::{Functions, Handle, Handles, THREAD_MULTIPLE};
+use crate::abi::{Functions, Handles, THREAD_MULTIPLE};
 use crate::communicator::Communicator;
 use crate::failure::{Failure, Watch, within};
 use crate::launcher::{Family, Found, Launcher, VARIABLE, find};
-use crate::library::text;
+use crate::mpi::{Mpi, Ours, error_text, is_finalised};
 use crate::operators::Operators;
 use crate::tuning::tune;
 
 /// The longest that MPI may take to end when all ranks have met.
 const FINALISE: Duration = Duration::from_secs(5);
-
-/// MPI, open and initialised.
-#[derive(Debug)]
-pub struct Mpi {
-    pub(crate) functions: Functions,
-    pub(crate) handles: Handles,
-    pub(crate) operators: Operators,
-    family: Family,
-    version: String,
-    path: PathBuf,
-    /// Of a call of MPI its readers; of finalising its writer. True afterwards.
-    finalised: RwLock<bool>,
-    /// Operations that were started and have not ended well.
-    in_flight: AtomicUsize,
-    /// Whether some operation has failed: finalising would wait for ranks that may never come.
-    failed: AtomicBool,
-    /// For the meeting before the end: of all ranks, and of no other operation.
-    last: Handle,
-    ours: Option<Ours>,
-}
-
-/// What is known where this process has initialised MPI, and so finalises it.
-#[derive(Debug)]
-struct Ours {
-    pid: u32,
-    /// How long the exit of the process waits for the other ranks'.
-    limit: Duration,
-}
-
-impl std::fmt::Debug for Functions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Functions")
-    }
-}
 
 impl Mpi {
     /// The MPI of this process: of the family whose launcher has started it, opened and initialised at the first
@@ -190,21 +156,6 @@ impl Mpi {
         })
     }
 
-    /// The library's family.
-    pub fn family(&self) -> Family {
-        self.family
-    }
-
-    /// The library's name and version in its own words.
-    pub fn version(&self) -> &str {
-        &self.version
-    }
-
-    /// The library's file.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// The communicator of all ranks. Its operations are in one order with those of all that hold it.
     ///
     /// # Errors
@@ -219,12 +170,6 @@ impl Mpi {
     /// [`Failure::Failed`] in MPI's words.
     pub fn alone(&'static self) -> Result<Communicator, Failure> {
         Communicator::predefined(self, self.handles.alone)
-    }
-
-    /// Says that the program goes on no more as its ranks had agreed: a process has died, say. MPI is then not
-    /// finalised, as after an operation that has failed: ranks might wait for one that never comes.
-    pub fn give_up(&self) {
-        self.fail();
     }
 
     /// Ends MPI after a meeting of all ranks; nothing of it can be used afterwards. Done by itself at the exit of the
@@ -242,9 +187,7 @@ impl Mpi {
             return Ok(());
         }
         if self.failed.load(Ordering::Acquire) {
-            return Err(Failure::failed(
-                "MPI_Finalize: an operation has failed before, or was given up",
-            ));
+            return Err(Failure::failed("MPI_Finalize: an operation has failed before"));
         }
         if self.in_flight.load(Ordering::Acquire) > 0 {
             return Err(Failure::failed("MPI_Finalize: an operation still runs"));
@@ -266,47 +209,6 @@ impl Mpi {
             self.check("MPI_Finalize", code).map_err(Failure::failed)
         })?
     }
-
-    /// Keeps MPI from being finalised while the guard lives.
-    pub(crate) fn enter(&self) -> Result<RwLockReadGuard<'_, bool>, String> {
-        let guard = self.finalised.read();
-        // Who has initialised it may finalise it.
-        let theirs = self.ours.is_none() && is_finalised(&self.functions);
-        if *guard || theirs { Err("is finalised".to_owned()) } else { Ok(guard) }
-    }
-
-    pub(crate) fn begin(&self) {
-        self.in_flight.fetch_add(1, Ordering::AcqRel);
-    }
-
-    pub(crate) fn end(&self) {
-        self.in_flight.fetch_sub(1, Ordering::AcqRel);
-    }
-
-    pub(crate) fn fail(&self) {
-        self.failed.store(true, Ordering::Release);
-    }
-
-    /// The error is the call with MPI's text.
-    pub(crate) fn check(&self, call: &str, code: c_int) -> Result<(), String> {
-        match code {
-            0 => Ok(()),
-            code => Err(format!("{call}: {}", error_text(&self.functions, code))),
-        }
-    }
-}
-
-fn is_finalised(functions: &Functions) -> bool {
-    let mut flag = 0;
-    // SAFETY: may be called at any time; a place for the answer.
-    unsafe { (functions.MPI_Finalized)(&raw mut flag) };
-    flag != 0
-}
-
-fn error_text(functions: &Functions, code: c_int) -> String {
-    // SAFETY: `text` passes room for either family's longest text; any code may be asked about.
-    let (asked, words) = text(|to, len| unsafe { (functions.MPI_Error_string)(code, to, len) });
-    if asked == 0 && !words.is_empty() { words } else { format!("error {code}") }
 }
 
 /// Registers the finalising at exit. Where the C library does not tell the exit status, MPI is left as it is.
