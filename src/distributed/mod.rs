@@ -7,7 +7,7 @@
 //! [`init_process_group`] reads torchrun's environment variables ([`WorkerEnv`]), meets the other
 //! ranks through the [`Store`], and returns the [`ProcessGroup`] of all ranks. Collectives on it
 //! never hang: they end by a result, by a deadline, or as soon as a peer dies, leaves, aborts or
-//! calls something else. Tensors of one host travel through shared memory, and between hosts over TCP;
+//! calls something else. Tensors of one host travel through shared memory, and between hosts over TCP or MPI;
 //! gradients that live in a [`SharedBuffer`] are not copied at all.
 //!
 //! The life of a collective, `group.all_reduce_async(&x, ReduceOp::Sum)` on host memory:

@@ -48,10 +48,11 @@ pub(super) fn offer() -> Result<Option<Offer>> {
         Some(Choice::Mpi) => {
             let missing = || {
                 let what = "is mpi, and no launcher of MPI has started this process: start the workers with mpirun \
-                            or `srun --mpi=pmi2`";
+                            or `srun --mpi=pmi2` (or pmix)";
                 Error::config(ENGINE, what)
             };
-            Offer::of_this_process()?.ok_or_else(missing).map(Some)
+            // PMIx starts programs that know nothing of MPI too, so it counts only where MPI is asked for.
+            Offer::also_by_pmix()?.ok_or_else(missing).map(Some)
         }
         None if std::env::var_os(LAUNCHED).is_some() => Ok(None),
         None => Offer::of_this_process(),

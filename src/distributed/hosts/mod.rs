@@ -1,7 +1,7 @@
 //! Process groups over several hosts. Tensors of GPUs go through NCCL ([`nccl`](super::nccl)), and calls on them are
 //! compared by [`notes`]. The rest is about tensors of the CPU: on each host its members meet and share memory as in a
-//! group of one host ([`shm`](super::shm)), and between hosts their data goes over TCP connections
-//! (`torchrs_links`).
+//! group of one host ([`shm`](super::shm)), and between hosts their data goes over TCP connections (`torchrs_links`) or
+//! MPI (`torchrs_mpi`).
 //!
 //! Members with the same place on their hosts are a *rail*: they have connections of their own to each other. There
 //! are as many rails as the smallest host has members. A large all-reduce uses all of them, a slice on each;
@@ -23,8 +23,8 @@
 //!
 //! What holds of results: they are the same bits on all ranks, and from run to run. All but those of a large
 //! all-reduce are those of one host, too: elements are combined in rank order, halves in f32. A large all-reduce
-//! combines the members of each host in order first, and then the hosts in an order that size and number of hosts
-//! give; f16 and bf16 are rounded after each of these steps, and a mean is divided at the end.
+//! combines the members of each host in order first, and then the hosts in an order that size, number of hosts and
+//! engine give; f16 and bf16 are rounded after each of these steps, and a mean is divided at the end.
 
 mod all_reduce;
 mod cards;

@@ -81,12 +81,18 @@ pub(super) struct Reduction {
 impl Reduction {
     /// Combines `from` into `into`. Both hold as many whole elements, at multiples of their size.
     pub fn combine(self, into: &mut [u8], from: &[u8]) {
-        let size = self.dtype.size();
-        let count = into.len() / size;
         assert_eq!(into.len(), from.len(), "two buffers of one length are combined");
-        debug_assert!([into.as_ptr(), from.as_ptr()].iter().all(|p| p.addr() % size.min(8) == 0));
-        let into = into.as_mut_ptr();
-        // SAFETY: both hold `count` whole elements, at multiples of their size, and do not overlap.
-        unsafe { reduce(self.op, self.dtype, &[into, from.as_ptr()], &[into], count) };
+        let (at, len) = (into.as_mut_ptr(), into.len());
+        // SAFETY: both hold whole elements, at multiples of their size, and do not overlap.
+        unsafe { self.into_place(&[at, from.as_ptr()], at, len) };
+    }
+
+    /// Combines buffers of `len` bytes in their order; the result goes to `into`, which may be one of them.
+    ///
+    /// # Safety
+    /// All hold whole elements, at multiples of their size, and are otherwise apart; nobody else uses them meanwhile.
+    pub unsafe fn into_place(self, sources: &[*const u8], into: *mut u8, len: usize) {
+        // SAFETY: this function's contract.
+        unsafe { reduce(self.op, self.dtype, sources, &[into], len / self.dtype.size()) };
     }
 }

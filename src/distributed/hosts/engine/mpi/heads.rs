@@ -7,7 +7,6 @@
 use torchrs_links::{Call, Failure, MAX_FINGERPRINT};
 use torchrs_mpi::{Communicator, Request};
 
-use super::Part;
 use super::wait::{Wait, started};
 
 /// The most data in a head.
@@ -19,6 +18,9 @@ const CALL: usize = 8 + 1 + MAX_FINGERPRINT;
 /// Length of the data, a place with another call or none, what it calls, the sender's call.
 const HEAD: usize = 4 + 4 + 2 * CALL;
 const NONE: u32 = u32::MAX;
+
+/// Where in a call's memory what goes in a head is, and how long it is.
+type Short = (*mut u8, usize);
 
 /// What a place calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,7 +111,7 @@ impl Heads {
         &'a mut self,
         group: &'a Communicator,
         call: &Call<'_>,
-        data: impl Fn(usize) -> Option<Part>,
+        data: impl Fn(usize) -> Option<Short>,
     ) -> Result<Meeting<'a>, Failure> {
         let own = Called { number: call.number, fingerprint: call.fingerprint.to_vec() };
         let (sent, coming) = (Vec::new(), Vec::new());
@@ -130,7 +132,7 @@ pub(super) struct Meeting<'a> {
 }
 
 impl Meeting<'_> {
-    fn step(&mut self, step: usize, data: impl Fn(usize) -> Option<Part>) -> Result<(), Failure> {
+    fn step(&mut self, step: usize, data: impl Fn(usize) -> Option<Short>) -> Result<(), Failure> {
         let (own, places, tag) = (self.group.rank(), self.group.size(), step as u16);
         let room = if self.heads.are_direct { HEAD + CAP } else { HEAD };
         for reach in &self.heads.steps[step] {
@@ -143,9 +145,9 @@ impl Meeting<'_> {
             let to = (own + reach) % places;
             let mut memory = self.heads.outgoing.pop().unwrap_or_default();
             let data = data(to);
-            let len = data.map_or(0, |part| part.len);
+            let len = data.map_or(0, |(_, len)| len);
             Head::encode(len, self.differing.as_ref(), &self.own, &mut memory);
-            if let Some(Part { at, len, .. }) = data {
+            if let Some((at, len)) = data {
                 // SAFETY: a part of the call's memory, which this call has alone.
                 memory.extend_from_slice(unsafe { std::slice::from_raw_parts(at, len) });
             }
@@ -159,7 +161,7 @@ impl Meeting<'_> {
     pub fn end(
         &mut self,
         wait: &mut Wait<'_>,
-        place_of: impl Fn(usize) -> Option<Part>,
+        place_of: impl Fn(usize) -> Option<Short>,
     ) -> Result<(), Failure> {
         for step in 0..self.heads.steps.len() {
             if step > 0 {
@@ -176,16 +178,16 @@ impl Meeting<'_> {
                         differing.get_or_insert(heard);
                     }
                     Some(head) if step == 0 => {
-                        let part = place_of(from);
+                        let place = place_of(from);
                         let data = bytes.get(HEAD..HEAD + head.data);
-                        match (part, data) {
+                        match (place, data) {
                             (None, Some([])) => {}
-                            (Some(part), Some(data)) if part.len == data.len() => {
+                            (Some((at, len)), Some(data)) if len == data.len() => {
                                 // SAFETY: a part of the call's memory, which it has alone.
-                                unsafe { data.as_ptr().copy_to_nonoverlapping(part.at, part.len) };
+                                unsafe { data.as_ptr().copy_to_nonoverlapping(at, len) };
                             }
                             _ => {
-                                let expected = part.map_or(0, |part| part.len);
+                                let expected = place.map_or(0, |(_, len)| len);
                                 garbled = Some((from, head.data, expected));
                             }
                         }

@@ -2,7 +2,7 @@
 //!
 //! Each call begins with a *head* to the other places: its number, its fingerprint, and data that is short. Heads go by
 //! messages of MPI, beside the data: nothing waits for them first, and no call ends before all have come and are the
-//! same. What is long follows as messages, or as `MPI_Iallreduce`.
+//! same. What is long follows as messages. A large all-reduce is MPI's (`MPI_Iallreduce`).
 //!
 //! MPI does not say that a process has died, left or given up. TCP connections between the same places do, which carry
 //! no data: a wait looks at them every 20 ms.
@@ -17,12 +17,15 @@ mod heads;
 mod wait;
 mod world;
 
+use std::sync::Arc;
+
 use torchrs_links::{Call, Failure, Links};
 use torchrs_mpi::{Communicator, Element, Memory, Reduction as Combine, Request};
 
 use super::{Engine, Reduction, Region};
 use crate::distributed::Dtype;
 use crate::distributed::collective::{Owner, ReduceOp};
+use crate::storage::SharedMemory;
 use heads::{CAP, Heads};
 use wait::{Wait, started};
 pub(in crate::distributed::hosts) use world::{MpiWorld, connect};
@@ -30,12 +33,19 @@ pub(in crate::distributed::hosts) use world::{MpiWorld, connect};
 /// Of messages whose data does not fit into a head.
 const BULK: u16 = 64;
 
+/// The most bytes that a place takes from the others for an all-reduce in one step.
+const DIRECT: usize = 1 << 20;
+/// Slots begin at multiples of this, so that elements are aligned.
+const GRAIN: usize = 64;
+
 /// One place of a rail over MPI.
 struct MpiRail {
     /// Who dies, leaves or gives up is known by these.
     control: Links,
     group: Communicator,
     heads: Heads,
+    /// Where the others' data of a direct all-reduce comes to.
+    slots: Option<Arc<SharedMemory>>,
     broken: Option<Failure>,
 }
 
@@ -62,19 +72,20 @@ unsafe impl Memory for Lent {
 
 /// A message of a call, to or from a place.
 #[derive(Clone, Copy)]
-struct Part {
+struct Part<'a> {
     place: usize,
     at: *mut u8,
     len: usize,
+    owner: &'a Owner,
 }
 
-impl Part {
+impl<'a> Part<'a> {
     /// The parts of a buffer of `total` bytes, of `lengths`, one after the other; without those of no bytes.
-    fn all(at: *const u8, total: usize, lengths: &[usize]) -> Vec<Part> {
+    fn all(at: *const u8, total: usize, lengths: &[usize], owner: &'a Owner) -> Vec<Part<'a>> {
         let mut start = 0;
         let mut parts = Vec::with_capacity(lengths.len());
         for (place, &len) in lengths.iter().enumerate() {
-            parts.push(Part { place, at: at.cast_mut().wrapping_add(start), len });
+            parts.push(Part { place, at: at.cast_mut().wrapping_add(start), len, owner });
             start += len;
         }
         assert_eq!(start, total, "lengths {lengths:?} of a buffer");
@@ -82,24 +93,26 @@ impl Part {
         parts
     }
 
-    fn lend(&self, owner: &Owner) -> Lent {
-        Lent { at: self.at, len: self.len, _owner: owner.clone() }
+    fn lend(&self) -> Lent {
+        Lent { at: self.at, len: self.len, _owner: self.owner.clone() }
     }
 }
+
+/// What a call begins beside its messages.
+type Whole = Option<Request<Lent>>;
 
 impl MpiRail {
     /// A call: its messages, and what `start` begins beside them.
     fn run(
         &mut self,
         call: &Call<'_>,
-        (outgoing, incoming): (&[Part], &[Part]),
-        owner: Option<&Owner>,
-        start: impl FnOnce(&Communicator) -> Result<Option<Request<Lent>>, torchrs_mpi::Failure>,
+        (outgoing, incoming): (&[Part<'_>], &[Part<'_>]),
+        start: impl FnOnce(&Communicator) -> Result<Whole, torchrs_mpi::Failure>,
     ) -> Result<(), Failure> {
         if let Some(broken) = &self.broken {
             return Err(broken.clone());
         }
-        let ended = self.move_all(call, (outgoing, incoming), owner, start);
+        let ended = self.move_all(call, (outgoing, incoming), start);
         ended.inspect_err(|failure| {
             self.give_up(&failure.to_string());
             self.broken = Some(failure.clone());
@@ -109,28 +122,25 @@ impl MpiRail {
     fn move_all(
         &mut self,
         call: &Call<'_>,
-        (outgoing, incoming): (&[Part], &[Part]),
-        owner: Option<&Owner>,
-        start: impl FnOnce(&Communicator) -> Result<Option<Request<Lent>>, torchrs_mpi::Failure>,
+        (outgoing, incoming): (&[Part<'_>], &[Part<'_>]),
+        start: impl FnOnce(&Communicator) -> Result<Whole, torchrs_mpi::Failure>,
     ) -> Result<(), Failure> {
         let Self { control, group, heads, .. } = self;
         let are_direct = heads.are_direct();
-        let is_short = |part: &&Part| are_direct && part.len <= CAP;
-        let of_head = |parts: &[Part], place: usize| -> Option<Part> {
-            parts.iter().filter(is_short).find(|part| part.place == place).copied()
+        let is_short = |part: &&Part<'_>| are_direct && part.len <= CAP;
+        let of_head = |parts: &[Part<'_>], place: usize| {
+            let mut short = parts.iter().filter(is_short).filter(|part| part.place == place);
+            short.next().map(|part| (part.at, part.len))
         };
         let mut met = heads.begin(group, call, |place| of_head(outgoing, place))?;
         let mut bulk = Vec::new();
-        if let Some(owner) = owner {
-            let is_long = |part: &&Part| !is_short(part);
-            for part in incoming.iter().filter(is_long) {
-                let request = group.receive(part.lend(owner), part.place, BULK);
-                bulk.push((part.place, started(request)?));
-            }
-            for part in outgoing.iter().filter(is_long) {
-                let request = group.send(part.lend(owner), part.place, BULK);
-                bulk.push((part.place, started(request)?));
-            }
+        for part in incoming.iter().filter(|part| !is_short(part)) {
+            let request = group.receive(part.lend(), part.place, BULK);
+            bulk.push((part.place, started(request)?));
+        }
+        for part in outgoing.iter().filter(|part| !is_short(part)) {
+            let request = group.send(part.lend(), part.place, BULK);
+            bulk.push((part.place, started(request)?));
         }
         let whole = started(start(group))?;
         let mut wait = Wait::new(control, call);
@@ -142,11 +152,46 @@ impl MpiRail {
         }
         Ok(())
     }
+
+    /// An all-reduce in which each place takes all others' data, and combines it with its own in the order of places.
+    fn reduce_direct(
+        &mut self,
+        call: &Call<'_>,
+        data: Region<'_>,
+        reduction: Reduction,
+    ) -> Result<(), Failure> {
+        let (own, places) = (self.group.rank(), self.group.size());
+        let (at, len) = (data.bytes.as_mut_ptr(), data.bytes.len());
+        let memory = match &self.slots {
+            Some(memory) => memory.clone(),
+            None => {
+                let made = SharedMemory::create("slots", DIRECT + places * GRAIN);
+                let made = made.map_err(|error| Failure::Carrier(error.to_string()))?;
+                self.slots.insert(made).clone()
+            }
+        };
+        let stride = len.next_multiple_of(GRAIN);
+        let owner = Owner::Shared(memory.clone());
+        let slot = |i: usize| memory.as_ptr().wrapping_add(i * stride);
+        let others = || (1..places).map(move |i| (own + i) % places);
+        let outgoing: Vec<_> =
+            others().map(|place| Part { place, at, len, owner: data.owner }).collect();
+        let incoming: Vec<_> = (others().enumerate())
+            .map(|(i, place)| Part { place, at: slot(i), len, owner: &owner })
+            .collect();
+        self.run(call, (&outgoing, &incoming), |_| Ok(None))?;
+        let mut sources = vec![at.cast_const(); places];
+        incoming.iter().for_each(|part| sources[part.place] = part.at.cast_const());
+        // SAFETY: the call's memory, and slots that begin at multiples of `GRAIN`, each with `len` bytes of whole
+        // elements; MPI has done with all of them.
+        unsafe { reduction.into_place(&sources, at, len) };
+        Ok(())
+    }
 }
 
 impl Engine for MpiRail {
     fn barrier(&mut self, call: &Call<'_>) -> Result<(), Failure> {
-        self.run(call, (&[], &[]), None, |_| Ok(None))
+        self.run(call, (&[], &[]), |_| Ok(None))
     }
 
     fn all_reduce(
@@ -155,13 +200,16 @@ impl Engine for MpiRail {
         data: Region<'_>,
         reduction: Reduction,
     ) -> Result<(), Failure> {
-        let (element, op) = (element(reduction.dtype), combine(reduction.op));
         let (at, len) = (data.bytes.as_mut_ptr(), data.bytes.len());
+        if len == 0 {
+            return self.barrier(call);
+        }
+        if self.heads.are_direct() && len * (self.group.size() - 1) <= DIRECT {
+            return self.reduce_direct(call, data, reduction);
+        }
+        let (element, op) = (element(reduction.dtype), combine(reduction.op));
         let memory = Lent { at, len, _owner: data.owner.clone() };
-        self.run(call, (&[], &[]), None, |group| match len {
-            0 => Ok(None),
-            _ => group.all_reduce(memory, element, op).map(Some),
-        })
+        self.run(call, (&[], &[]), |group| group.all_reduce(memory, element, op).map(Some))
     }
 
     fn all_gather(
@@ -171,19 +219,20 @@ impl Engine for MpiRail {
         lengths: &[usize],
     ) -> Result<(), Failure> {
         let (own, places) = (self.group.rank(), self.group.size());
-        let (at, total) = (data.bytes.as_mut_ptr(), data.bytes.len());
+        let (at, len) = (data.bytes.as_mut_ptr(), data.bytes.len());
         if !self.heads.are_direct() {
-            let memory = Lent { at, len: total, _owner: data.owner.clone() };
+            let memory = Lent { at, len, _owner: data.owner.clone() };
             let start = |group: &Communicator| group.all_gather(memory, lengths).map(Some);
-            return self.run(call, (&[], &[]), None, start);
+            return self.run(call, (&[], &[]), start);
         }
-        let mut incoming = Part::all(at, total, lengths);
+        let mut incoming = Part::all(at, len, lengths, data.owner);
         let mine = incoming.iter().find(|part| part.place == own).copied();
         incoming.retain(|part| part.place != own);
-        let to_all =
-            |mine: Part| (1..places).map(move |i| Part { place: (own + i) % places, ..mine });
-        let outgoing: Vec<Part> = mine.into_iter().flat_map(to_all).collect();
-        self.run(call, (&outgoing, &incoming), Some(data.owner), |_| Ok(None))
+        let mut outgoing = Vec::new();
+        if let Some(mine) = mine {
+            outgoing.extend((1..places).map(|i| Part { place: (own + i) % places, ..mine }));
+        }
+        self.run(call, (&outgoing, &incoming), |_| Ok(None))
     }
 
     fn all_to_all(
@@ -195,21 +244,24 @@ impl Engine for MpiRail {
         receive_lengths: &[usize],
     ) -> Result<(), Failure> {
         let own = self.group.rank();
-        let mut outgoing = Part::all(send.as_ptr(), send.len(), send_lengths);
         let Region { bytes, owner } = receive;
-        let mut incoming = Part::all(bytes.as_mut_ptr(), bytes.len(), receive_lengths);
-        let stays = |parts: &[Part]| parts.iter().find(|part| part.place == own).copied();
-        if let (Some(from), Some(to)) = (stays(&outgoing), stays(&incoming)) {
-            assert_eq!(from.len, to.len, "what stays here");
+        let mut outgoing = Part::all(send.as_ptr(), send.len(), send_lengths, owner);
+        let mut incoming = Part::all(bytes.as_mut_ptr(), bytes.len(), receive_lengths, owner);
+        let stays = |parts: &[Part<'_>]| {
+            let found = parts.iter().find(|part| part.place == own);
+            found.map(|part| (part.at, part.len))
+        };
+        if let (Some((from, len)), Some((to, room))) = (stays(&outgoing), stays(&incoming)) {
+            assert_eq!(len, room, "what stays here");
             // SAFETY: parts of two buffers that do not overlap.
-            unsafe { from.at.copy_to_nonoverlapping(to.at, to.len) };
+            unsafe { from.copy_to_nonoverlapping(to, len) };
         }
         incoming.retain(|part| part.place != own);
         outgoing.retain(|part| part.place != own);
         // Each begins with its right neighbour, so that not all send to one.
         let next = outgoing.iter().position(|part| part.place > own).unwrap_or(0);
         outgoing.rotate_left(next);
-        self.run(call, (&outgoing, &incoming), Some(owner), |_| Ok(None))
+        self.run(call, (&outgoing, &incoming), |_| Ok(None))
     }
 
     fn give_up(&mut self, why: &str) {

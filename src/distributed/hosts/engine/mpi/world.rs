@@ -80,7 +80,7 @@ pub(in crate::distributed::hosts) fn connect(
         .until(others, |watch| world.all.group(&ranks, reserved.0, *deadline, watch));
     let group = made.inspect_err(|failure| control.give_up(&failure.to_string()))?;
     let heads = Heads::new(members.len());
-    Ok(Box::new(MpiRail { control, group, heads, broken: None }))
+    Ok(Box::new(MpiRail { control, group, heads, slots: None, broken: None }))
 }
 
 /// A number by which MPI tells one communicator that is being made from others.
