@@ -1,7 +1,7 @@
 //! The same over MPI. `mpirun` of Open MPI and of MPICH starts this test binary as the ranks of a job: each runs one of
 //! the other files' functions. Hosts are stores in the test's process, as there; a rank gets its socket from it.
 //!
-//! Without an `mpirun` nothing is tested, and the tests say so.
+//! Without an `mpirun` little is tested, and the tests say so.
 
 use std::fs;
 use std::io::{IoSlice, IoSliceMut, Read, Write};
@@ -352,11 +352,10 @@ fn all_reduce_beside_mpis_own() {
 
 #[test]
 fn all_collectives_over_mpi() {
-    let cases = [Case::Engine, Case::Everything, Case::Long, Case::Groups, Case::Messages];
+    let cases = [Case::Everything, Case::Long, Case::Engine, Case::Groups, Case::Messages];
     for family in families() {
-        for (layout, cases) in
-            [(&[2, 2][..], &cases[..]), (&[1, 2, 1], &cases[..]), (&[1, 1], &cases[..2])]
-        {
+        // Each start of an mpirun takes a second.
+        for (layout, cases) in [(&[2, 2][..], &cases[..3]), (&[1, 2, 1], &cases[2..])] {
             let start = Instant::now();
             let mut job = Started::new(family, &[], layout, 60.0, cases);
             assert!(job.end(), "{}, {layout:?}: {}", family.name, job.output());
@@ -389,6 +388,29 @@ fn sums_over_mpi_have_the_same_bits_on_all_ranks_and_training_the_same_weights()
         let (_hosts, ranks) = super::start(&[4], 60.0, rounded, &());
         let one_host = ranks[0].1.recv_timeout(LONG).unwrap();
         assert!(bits[0] == one_host[0], "{}", family.name);
+    }
+}
+
+/// Joins with an engine chosen, on the ranks that are named; none of them can.
+fn chooses((engine, who, says): (String, Vec<String>, String), _: Channel<(), ()>) -> Result<()> {
+    if who.contains(&std::env::var("RANK").unwrap()) {
+        // SAFETY: no other thread of this process looks at the environment yet.
+        unsafe { std::env::set_var("TORCHRS_HOSTS_ENGINE", engine) };
+    }
+    let error = join_job().unwrap_err().to_string();
+    assert!(error.contains(&format!("TORCHRS_HOSTS_ENGINE: {says}")), "{error}");
+    Ok(())
+}
+
+#[test]
+fn an_engine_that_cannot_be_had_is_an_error() {
+    for (engine, who, says) in [
+        ("mpi", &["0", "1"][..], "is mpi, and no launcher of MPI has started this process"),
+        ("gloo", &["0", "1"], "is `gloo`: must be `tcp`, `mpi` or unset"),
+        ("tcp", &["1"], "is not set on rank 0 and `tcp` on rank 1: set it alike on all"),
+    ] {
+        let who = who.iter().map(|&rank| rank.to_owned()).collect();
+        super::run(&[1, 1], chooses, &(engine.to_owned(), who, says.to_owned()));
     }
 }
 
@@ -445,8 +467,9 @@ fn a_killed_rank_ends_a_job_over_mpi() {
             let start = Instant::now();
             // SAFETY: a signal to a rank of this test's job, which runs.
             unsafe { libc::kill(victim, libc::SIGKILL) };
-            // Its launcher ends the others, unless it is told not to; then they say who has died, and the launcher may
-            // end with 0. MPICH's may end them all the same.
+            // Its launcher ends the others, unless it is told not to; then they say who has died. MPICH's may end them
+            // all the same.
+            // A launcher that leaves the others alone goes by their status.
             let is_well = job.end();
             assert!(keeps || !is_well, "{}: {}", family.name, job.output());
             println!("{}, keeps {keeps}: ended after {:?}", family.name, start.elapsed());
