@@ -53,8 +53,8 @@ impl Lab {
     fn signal(&self, host: usize, signal: &str) {
         let pids = self.script(&["pids", &host.to_string()]).stdout;
         let pids = String::from_utf8(pids).unwrap();
-        let kill = Command::new("kill").arg(signal).args(pids.split_whitespace()).status();
-        assert!(kill.unwrap().success(), "kill {signal} {pids}");
+        // One of them may be a worker's `sleep`, which has ended meanwhile.
+        Command::new("kill").arg(signal).args(pids.split_whitespace()).output().unwrap();
     }
 
     /// The launcher of a host; h1 is where the job begins. Its one worker says when it starts, by one clock for all,

@@ -122,6 +122,24 @@ pub struct World {
     folder_is_gone: bool,
     /// How much has happened.
     count: u64,
+    /// For each kind of message between launchers how many there were, and their bytes.
+    pub traffic: BTreeMap<&'static str, (u64, usize)>,
+}
+
+fn kind_up(message: &ToLeader) -> &'static str {
+    match message {
+        ToLeader::Join { .. } => "join",
+        ToLeader::Alive { .. } => "alive",
+        _ => "others to the leader",
+    }
+}
+
+fn kind_down(message: &ToMember) -> &'static str {
+    match message {
+        ToMember::Propose { .. } => "propose",
+        ToMember::Alive { .. } => "alive",
+        _ => "others from the leader",
+    }
 }
 
 fn address(host: usize) -> SocketAddr {
@@ -170,6 +188,7 @@ impl World {
             ties: BTreeMap::new(),
             folder_is_gone: false,
             count: 0,
+            traffic: BTreeMap::new(),
         }
     }
 
@@ -186,7 +205,17 @@ impl World {
         self.events.insert(self.next, event);
     }
 
+    fn count_bytes(&mut self, kind: &'static str, message: &impl serde::Serialize) {
+        let counts = self.traffic.entry(kind).or_default();
+        *counts = (counts.0 + 1, counts.1 + postcard::to_allocvec(message).unwrap().len());
+    }
+
     fn later(&mut self, event: Event) {
+        match &event {
+            Event::Up { message, .. } => self.count_bytes(kind_up(message), message),
+            Event::Down { message, .. } => self.count_bytes(kind_down(message), message),
+            _ => {}
+        }
         let mut when = self.now + MS / 10 * (1 + self.roll(10) as u32);
         // What goes one way over a link keeps its order.
         let way = match &event {
