@@ -241,7 +241,18 @@ pub fn options() -> Options {
     if matches.get_flag("man") {
         documents::print(&documents::man(Options::command()));
     }
-    let options = from_both(&args, &matches, |name| std::env::var_os(name));
+    finished(&args, &matches)
+}
+
+/// The options that these words are, of a program that has the launcher's among its own.
+pub fn options_of(args: Vec<OsString>) -> Options {
+    let matches = Options::command().get_matches_from(&args);
+    finished(&args, &matches)
+}
+
+/// With what the environment says.
+fn finished(args: &[OsString], matches: &ArgMatches) -> Options {
+    let options = from_both(args, matches, |name| std::env::var_os(name));
     let mut options = options.unwrap_or_else(|(error, variables)| {
         say(&format!("torchrs-launch: from the environment: {variables}\n"));
         error.exit()
@@ -291,7 +302,7 @@ fn from_both(
     Options::command()
         .try_get_matches_from(all)
         .and_then(|matches| {
-            let given = in_words(&matches);
+            let given = in_words(&Options::command(), &matches);
             Options::from_arg_matches(&matches).map(|options| Options { given, ..options })
         })
         .map_err(|error| (error, taken.join(" ")))

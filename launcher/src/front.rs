@@ -23,7 +23,7 @@ use crate::process::Process;
 use crate::program;
 use crate::signals::undo_inherited;
 use crate::simulate;
-use crate::spawn::{Child, SUPERVISOR, Stdio, c_string};
+use crate::spawn::{CHECK, Child, SUPERVISOR, Stdio, c_string};
 use crate::ssh::near;
 use crate::tool::Overseer;
 use crate::tree;
@@ -161,7 +161,11 @@ pub fn supervise(
     let child = start_supervisor(role, plan, [Stdio::Inherit, Stdio::Inherit, Stdio::Inherit])?;
     let exit = overseer.oversee(&child);
     if exit.signal().is_some() {
-        say(&format!("torchrs-launch: the supervisor was {exit}; all workers were stopped\n"));
+        let text = match role {
+            CHECK => format!("torchrs check: the check was {exit}\n"),
+            _ => format!("torchrs-launch: the supervisor was {exit}; all workers were stopped\n"),
+        };
+        say(&text);
     }
     Ok(exit.shell_code())
 }

@@ -4,10 +4,11 @@ use std::fs;
 use std::str::FromStr;
 use std::thread::available_parallelism;
 
+use serde::{Deserialize, Serialize};
 use torchrs_job::ranks::MAX_WORLD_SIZE;
 
 /// The value of `--nproc`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Nproc {
     Count(usize),
     Auto,

@@ -4,8 +4,9 @@
 use std::path::Path;
 
 use clap::error::ErrorKind;
-use clap::{Arg, CommandFactory};
+use clap::{Arg, Command, CommandFactory};
 
+use crate::check::options::check_command;
 use crate::cli::Options;
 use crate::failure::{CANNOT_EXECUTE, NOT_FOUND, OWN, SIGNAL};
 
@@ -30,13 +31,28 @@ fn spelling(arg: &Arg) -> String {
 }
 
 fn options() -> String {
-    let mut page = format!(
+    let page = format!(
         "# Launcher options\n\n{NOTE}\n\n    torchrs-launch [OPTIONS] PROGRAM [ARGS...]\n\nOptions \
          stand before PROGRAM. What follows PROGRAM is the program's own. [The launcher](../launcher.md) \
-         describes the behaviour.\n\n| option | default | meaning |\n| --- | --- | --- |\n"
+         describes the behaviour.\n\n"
     );
-    let command = Options::command();
-    for arg in command.get_arguments().filter(|arg| arg.get_long().is_some()) {
+    page + &table(&Options::command())
+}
+
+fn options_of_check() -> String {
+    let page = format!(
+        "# torchrs check\n\n{NOTE}\n\n    torchrs check [OPTIONS]\n\nLooks whether this host, or several, are fit \
+         for a job ([Check hosts before a job](../distributed/hosts.md#check-hosts-before-a-job)). Exit code: 0, 1 \
+         with a warning, 2 with an error.\n\n"
+    );
+    page + &table(&check_command())
+}
+
+/// A row for each option.
+fn table(command: &Command) -> String {
+    let mut page = String::from("| option | default | meaning |\n| --- | --- | --- |\n");
+    let shown = |arg: &&Arg| arg.get_long().is_some() && !arg.is_hide_set();
+    for arg in command.get_arguments().filter(shown) {
         let takes_values = arg.get_action().takes_values();
         let defaults = arg.get_default_values().iter().filter(|_| takes_values);
         let defaults: Vec<_> = defaults.map(|value| format!("`{}`", value.display())).collect();
@@ -77,7 +93,11 @@ fn exit_codes() -> String {
 #[test]
 fn the_pages_of_the_reference_are_up_to_date() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference");
-    for (name, page) in [("options.md", options()), ("exit-codes.md", exit_codes())] {
+    for (name, page) in [
+        ("options.md", options()),
+        ("check.md", options_of_check()),
+        ("exit-codes.md", exit_codes()),
+    ] {
         let path = folder.join(name);
         if std::env::var_os("TORCHRS_TEST_WRITE_DOCS").is_some() {
             std::fs::write(&path, &page).unwrap();

@@ -18,6 +18,10 @@ pub const SHIM: &str = "torchrs-worker-shim";
 pub const SUPERVISOR: &str = "torchrs-supervisor";
 /// `argv[0]` of the process that runs the launchers of several hosts.
 pub const SSH_SUPERVISOR: &str = "torchrs-ssh-supervisor";
+/// `argv[0]` of the process that looks whether this host is fit for a job.
+pub const CHECK: &str = "torchrs-check";
+/// `argv[0]` of the process that opens libraries, which may end it.
+pub const PROBE: &str = "torchrs-probe";
 
 /// One of the child's standard streams.
 pub enum Stdio<'a> {
@@ -31,7 +35,7 @@ pub enum Stdio<'a> {
 
 /// What a child starts with.
 pub struct Child<'a> {
-    /// [`SHIM`], [`SUPERVISOR`] or [`SSH_SUPERVISOR`].
+    /// [`SHIM`], [`SUPERVISOR`], [`SSH_SUPERVISOR`] or [`CHECK`].
     pub role: &'a str,
     /// The arguments after `argv[0]`.
     pub args: Vec<CString>,

@@ -113,7 +113,7 @@ pub const FLOORS: &[Floor] = &[
     ("interleavings", &[]),
     ("torchrs", &[]),
     ("simulator", &["job", "links", "numeric"]),
-    ("launcher", &["distributed", "error", "job", "multiprocessing", "rendezvous"]),
+    ("launcher", &["distributed", "error", "job", "links", "multiprocessing", "rendezvous"]),
     ("declarations", &[]),
 ];
 

@@ -116,6 +116,11 @@ impl HostsPlan {
 
     /// What the rendezvous is given.
     pub fn config(&self, plan: &Plan) -> Result<Config, Failure> {
+        self.config_for(plan.nproc)
+    }
+
+    /// The same of a host with so many workers.
+    pub fn config_for(&self, nproc: usize) -> Result<Config, Failure> {
         let name = nix::unistd::gethostname().doing(|| "cannot find this host's name".into())?;
         let (host, port) = self.endpoint.clone();
         Ok(Config {
@@ -125,7 +130,7 @@ impl HostsPlan {
             is_host: self.is_host,
             local_addr: self.local_addr,
             name: name.to_string_lossy().into_owned(),
-            nproc: plan.nproc as u32,
+            nproc: nproc as u32,
             node_rank: self.node_rank,
             lock: self.lock.clone(),
         })

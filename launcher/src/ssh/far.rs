@@ -11,11 +11,13 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::Signal;
 use nix::unistd::{gethostname, pipe2, read};
+use serde::Serialize;
 
 use super::address;
 use super::wire::{
     ALIVE_EVERY, Frame, Frames, FromHost, GREETING, Hello, Outbox, Start, ToHost, silent_after,
 };
+use crate::check::options::{CheckPlan, check_command, launcher_words};
 use crate::cli::{Options, Starter};
 use crate::deadline::poll_timeout;
 use crate::failure::{Doing, Failure, SIGNAL};
@@ -24,7 +26,7 @@ use crate::hosts::HostsPlan;
 use crate::outputs::Stream;
 use crate::process::Process;
 use crate::signals::{Signals, undo_inherited};
-use crate::spawn::{SUPERVISOR, Stdio};
+use crate::spawn::{CHECK, SUPERVISOR, Stdio};
 use crate::tool::Overseer;
 use crate::tree;
 
@@ -117,9 +119,19 @@ fn begin(start: Start) -> Result<(Overseer, Part), Failure> {
         unsafe { std::env::set_var(name, value) };
     }
     let usage = |why: String| Failure::with_code(USAGE, why);
+    let starter = Some(Starter { token: start.token });
+    if start.is_check {
+        let words = std::iter::once("check".into()).chain(start.args);
+        let matches = check_command().try_get_matches_from(words);
+        let matches = matches.map_err(|error| usage(error.to_string()))?;
+        let options = Options::try_parse_from(launcher_words(&matches));
+        let options = options.map_err(|error| usage(error.to_string()))?;
+        let plan = CheckPlan::of(&matches, &Options { under_launcher: starter, ..options });
+        return Ok((Overseer::new()?, part(CHECK, &plan)?));
+    }
     let words = std::iter::once("torchrs-launch".into()).chain(start.args);
     let options = Options::try_parse_from(words).map_err(|error| usage(error.to_string()))?;
-    let options = Options { under_launcher: Some(Starter { token: start.token }), ..options };
+    let options = Options { under_launcher: starter, ..options };
     let nproc = options.nproc.resolve(options.simulate_gpus).map_err(usage)?;
     if let Some(reason) = options.misfit(nproc) {
         return Err(usage(reason));
@@ -127,6 +139,11 @@ fn begin(start: Start) -> Result<(Overseer, Part), Failure> {
     let hosts = HostsPlan::of(&options).map_err(usage)?;
     let mut overseer = Overseer::new()?;
     let plan = prepare(&mut overseer, options, nproc, hosts)?;
+    Ok((overseer, part(SUPERVISOR, &plan)?))
+}
+
+/// Starts a supervisor whose output comes back here.
+fn part(role: &str, plan: &impl Serialize) -> Result<Part, Failure> {
     let what = || "cannot make pipes for the workers' output".to_owned();
     let (out, their_out) = pipe2(OFlag::O_CLOEXEC).doing(what)?;
     let (err, their_err) = pipe2(OFlag::O_CLOEXEC).doing(what)?;
@@ -134,8 +151,8 @@ fn begin(start: Start) -> Result<(Overseer, Part), Failure> {
         fcntl(fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).doing(what)?;
     }
     let stdio = [Stdio::Null, Stdio::Fd(their_out.as_fd()), Stdio::Fd(their_err.as_fd())];
-    let supervisor = start_supervisor(SUPERVISOR, &plan, stdio)?;
-    Ok((overseer, Part { supervisor, outputs: [Some(out), Some(err)] }))
+    let supervisor = start_supervisor(role, plan, stdio)?;
+    Ok(Part { supervisor, outputs: [Some(out), Some(err)] })
 }
 
 /// The connection to the near end.

@@ -6,7 +6,7 @@
 //! frames ([`wire`]). From there on it is a launcher as any other: it meets the others at an endpoint that the near
 //! end has chosen. When its standard input ends, it ends all that it has started: so nothing outlives the near end.
 
-mod address;
+pub mod address;
 mod exported;
 pub mod far;
 mod host;

@@ -16,7 +16,7 @@ use nix::unistd::pipe2;
 use super::host::{Host, Phase};
 use super::line::{Line, News, Post};
 use super::meeting::{Present, address_of_first};
-use super::plan::SshPlan;
+use super::plan::{MeetingPoint, SshPlan};
 use super::wire::{ALIVE_EVERY, FromHost, Hello, ToHost};
 use crate::cli::{self, Options};
 use crate::console::say;
@@ -41,21 +41,33 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Where one has ended by itself: when the job is over, the workers of all hosts have ended.
 const SAME_END: Duration = Duration::from_secs(5);
+/// Exit code of a check that has found an error.
+const ERROR: i32 = 2;
 /// And after a second signal.
 const IMPATIENCE: Duration = Duration::from_secs(3);
 
 /// In the front: runs the job of these options on the hosts that they name; returns the exit code.
 pub fn launch(options: Options) -> Result<i32, Failure> {
     let mut overseer = Overseer::new()?;
-    let plan = SshPlan::of(&mut overseer, &options).unwrap_or_else(|failure| match failure.code {
-        2 => cli::refuse(cli::with_variables(failure.message)),
-        _ => {
-            say(&format!("{failure}\n"));
-            std::process::exit(failure.code)
-        }
-    });
+    begin(&mut overseer, &options, false)
+}
+
+/// The same of a check.
+pub fn check(options: &Options) -> Result<i32, Failure> {
+    begin(&mut Overseer::new()?, options, true)
+}
+
+fn begin(overseer: &mut Overseer, options: &Options, is_check: bool) -> Result<i32, Failure> {
+    let plan =
+        SshPlan::of(overseer, options, is_check).unwrap_or_else(|failure| match failure.code {
+            2 => cli::refuse(cli::with_variables(failure.message)),
+            _ => {
+                say(&format!("{failure}\n"));
+                std::process::exit(failure.code)
+            }
+        });
     preflight::descriptors_of_hosts(plan.hosts.len())?;
-    supervise(&mut overseer, SSH_SUPERVISOR, &plan)
+    supervise(overseer, SSH_SUPERVISOR, &plan)
 }
 
 /// In the supervisor: to the job's end; returns the exit code.
@@ -92,7 +104,7 @@ pub fn run(plan: SshPlan, front: Process) -> Result<i32, Failure> {
         wake,
         called_at,
         said: called_at,
-        endpoint: None,
+        meeting: None,
         asked: None,
         ending: None,
         code: None,
@@ -106,8 +118,8 @@ fn output(plan: &SshPlan, host: usize, stream: Stream) -> Result<(Input, OwnedFd
     let what = || "cannot make pipes for the hosts' output".to_owned();
     let (ours, theirs) = pipe2(OFlag::O_CLOEXEC).doing(what)?;
     nix::fcntl::fcntl(&ours, nix::fcntl::FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).doing(what)?;
-    // Lines of several workers come with prefixes; those of a lone one are passed on as they come.
-    let alone = plan.hosts.len() == 1 && plan.nproc == "1";
+    // Lines of several workers come with prefixes; those of a lone one, and a report, are passed on as they come.
+    let alone = plan.start.is_check || plan.hosts.len() == 1 && plan.nproc == "1";
     let prefix = (!alone).then(String::new);
     Ok((Input { pipe: ours, local_rank: host, prefix, stream, terminal: true, log: None }, theirs))
 }
@@ -147,8 +159,8 @@ struct Fleet<'a> {
     called_at: Instant,
     /// When signs of life were last sent.
     said: Instant,
-    /// Where all meet, once that is decided, and whose host begins there.
-    endpoint: Option<((String, u16), Option<usize>)>,
+    /// Once that is decided.
+    meeting: Option<MeetingPoint>,
     /// The first signal that asked for the end, and when.
     asked: Option<(Signal, Instant)>,
     ending: Option<Ending>,
@@ -168,7 +180,7 @@ impl Fleet<'_> {
         let code = match (self.code, self.last_ended, self.asked) {
             (Some(code), ..) | (None, Some(code), _) => code,
             (None, None, Some((signal, _))) => SIGNAL + signal as i32,
-            (None, None, None) => OWN,
+            (None, None, None) => self.code_of_own(),
         };
         self.drain(code == 0);
         tree::kill_all(&self.signals);
@@ -185,7 +197,7 @@ impl Fleet<'_> {
     /// Waits for events, and handles them.
     fn wait(&mut self) {
         let mut due = self.said + ALIVE_EVERY;
-        if self.endpoint.is_none() {
+        if self.meeting.is_none() {
             due = due.min(self.called_at + ANSWER_WITHIN);
         }
         if let Some(Ending::Expected(at) | Ending::Asked(at)) = self.ending {
@@ -243,7 +255,7 @@ impl Fleet<'_> {
             Some(_) => self.ending = Some(Ending::Asked(now + IMPATIENCE)),
             None => {
                 self.asked = Some((signal, now));
-                if self.endpoint.is_some() {
+                if self.meeting.is_some() {
                     self.relay.notice(grace_notice(signal, self.plan.grace));
                 }
                 self.ending = Some(Ending::Asked(now + self.plan.grace + PATIENCE));
@@ -298,9 +310,12 @@ impl Fleet<'_> {
         host.phase = Phase::Answered(hello);
         if self.asked.is_some() {
             host.close();
-        } else if let Some((endpoint, first)) = self.endpoint.clone() {
-            // Late, but the job goes on.
-            self.start(place, &endpoint, first);
+        } else if let Some(meeting) = self.meeting.clone() {
+            // Late, but the job goes on. A check is of those that were there.
+            match self.plan.start.is_check {
+                true => self.hosts[place].close(),
+                false => self.hosts[place].start(self.plan.start_of(place, &meeting)),
+            }
         }
     }
 
@@ -309,7 +324,7 @@ impl Fleet<'_> {
         if self.asked.is_some() || matches!(self.ending, Some(Ending::Closed)) {
             return;
         }
-        if self.endpoint.is_some() {
+        if self.meeting.is_some() {
             self.notice(&why);
             self.count_who_is_left(Left::Lost);
         } else {
@@ -319,7 +334,8 @@ impl Fleet<'_> {
 
     /// Ends those that are left where they are too few to go on.
     fn count_who_is_left(&mut self, how: Left) {
-        let (fewest, most) = self.plan.nnodes;
+        let (fewest, most) =
+            self.meeting.as_ref().map_or(self.plan.nnodes, |meeting| meeting.nnodes);
         let left = self.hosts.iter().filter(|host| !host.is_over()).count();
         let enough = left >= fewest as usize && how != Left::InPeace;
         if left == 0 || enough || self.ending.is_some() {
@@ -335,7 +351,8 @@ impl Fleet<'_> {
     }
 
     fn code_of_failure(&mut self, code: i32) {
-        let fewest = self.plan.nnodes.0 as usize;
+        let nnodes = self.meeting.as_ref().map_or(self.plan.nnodes, |meeting| meeting.nnodes);
+        let fewest = nnodes.0 as usize;
         let left = self.hosts.iter().filter(|host| !host.is_over()).count();
         if left < fewest {
             self.code.get_or_insert(code);
@@ -367,7 +384,8 @@ impl Fleet<'_> {
                     if in_peace { "the job is over" } else { "too few hosts are left to go on" };
                 self.notice(&format!("{why}; ending the launchers on {}", names.join(", ")));
                 if !in_peace {
-                    self.code.get_or_insert(self.last_ended.unwrap_or(OWN));
+                    let code = self.last_ended.unwrap_or(self.code_of_own());
+                    self.code.get_or_insert(code);
                 }
                 self.send(&ToHost::Signal(Signal::SIGTERM as i32));
                 self.ending = Some(Ending::Asked(now + self.plan.grace + PATIENCE));
@@ -382,35 +400,47 @@ impl Fleet<'_> {
         let calling =
             self.hosts.iter().any(|host| matches!(host.phase, Phase::Called) && !host.is_gone());
         let late = self.called_at.elapsed() >= ANSWER_WITHIN;
-        if self.endpoint.is_some() || self.ending.is_some() || (calling && !late) {
+        if self.meeting.is_some() || self.ending.is_some() || (calling && !late) {
             return;
         }
-        let (fewest, _) = self.plan.nnodes;
         let answered: Vec<usize> =
             (0..self.hosts.len()).filter(|&place| self.hosts[place].hello().is_some()).collect();
-        for (place, host) in
-            self.hosts.iter().enumerate().filter(|(_, host)| host.hello().is_none())
-        {
-            match &host.trouble {
-                Some(why) => self.notice(why),
-                None => self.notice(&host.unreached(&self.plan.way(place))),
-            }
+        let silent = self.hosts.iter().enumerate().filter(|(_, host)| host.hello().is_none());
+        let missing: Vec<String> = silent
+            .map(|(place, host)| {
+                host.trouble.clone().unwrap_or_else(|| host.unreached(&self.plan.way(place)))
+            })
+            .collect();
+        let is_check = self.plan.start.is_check;
+        let fewest = if is_check { 1 } else { self.plan.nnodes.0 };
+        if !is_check || answered.is_empty() {
+            missing.iter().for_each(|why| self.notice(why));
         }
         if answered.len() < fewest as usize {
-            let named = self.hosts.len();
+            let (named, what) = (self.hosts.len(), if is_check { "check" } else { "job" });
             self.notice(&format!(
-                "the job was not started: {} of {named} hosts can be reached, and it needs {fewest}",
+                "the {what} was not started: {} of {named} hosts can be reached, and it needs {fewest}",
                 answered.len()
             ));
-            self.code = Some(OWN);
+            self.code = Some(self.code_of_own());
             self.close_all();
             return;
         }
         let (endpoint, first) = self.choose_endpoint(&answered);
-        self.endpoint = Some((endpoint.clone(), first));
+        let (hosts, nnodes) = match is_check {
+            true => (answered.clone(), (answered.len() as u32, answered.len() as u32)),
+            false => ((0..self.hosts.len()).collect(), self.plan.nnodes),
+        };
+        let meeting = MeetingPoint { endpoint, first, hosts, nnodes, missing };
         for place in answered {
-            self.start(place, &endpoint, first);
+            self.hosts[place].start(self.plan.start_of(place, &meeting));
         }
+        self.meeting = Some(meeting);
+    }
+
+    /// The exit code of what hindered this launcher itself: of a check, that of an error.
+    fn code_of_own(&self) -> i32 {
+        if self.plan.start.is_check { ERROR } else { OWN }
     }
 
     /// Where to meet, and which host begins there, if that is not for the address to say.
@@ -428,11 +458,6 @@ impl Fleet<'_> {
             .collect();
         let port = self.plan.port.unwrap_or(present[0].hello.port);
         ((address_of_first(&present), port), Some(answered[0]))
-    }
-
-    fn start(&mut self, place: usize, endpoint: &(String, u16), first: Option<usize>) {
-        let start = self.plan.start_of(place, endpoint, first.map(|first| first == place));
-        self.hosts[place].start(start);
     }
 
     /// Waits until all output has been passed on, or is stuck after a failure.

@@ -3,10 +3,10 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{ArgMatches, Args, CommandFactory, ValueHint, parser::ValueSource};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, Command, ValueHint};
 
 use super::list::{HostList, Target, hosts_of_file};
-use crate::cli::Options;
 
 /// The remote shell, unless another is named: it asks nothing, gives up where nobody answers, and notices a line
 /// that is dead.
@@ -108,13 +108,22 @@ const OF_EACH_HOST: [&str; 17] = [
     "token-file",
 ];
 
-/// The options that were given and hold on all hosts, in words.
-pub fn in_words(matches: &ArgMatches) -> Vec<OsString> {
+/// The options of `command` that were given and hold on all hosts, in words.
+pub fn in_words(command: &Command, matches: &ArgMatches) -> Vec<OsString> {
+    words_of(command, matches, |option| !OF_EACH_HOST.contains(&option))
+}
+
+/// The options of `command` that were given and that `takes` accepts, in words.
+pub fn words_of(
+    command: &Command,
+    matches: &ArgMatches,
+    takes: impl Fn(&str) -> bool,
+) -> Vec<OsString> {
     let mut words = Vec::new();
-    for arg in Options::command().get_arguments() {
+    for arg in command.get_arguments() {
         let (id, Some(long)) = (arg.get_id().as_str(), arg.get_long()) else { continue };
         let given = matches.value_source(id) == Some(ValueSource::CommandLine);
-        if !given || OF_EACH_HOST.contains(&long) {
+        if !given || !takes(long) {
             continue;
         }
         if !arg.get_action().takes_values() {
@@ -132,11 +141,14 @@ pub fn in_words(matches: &ArgMatches) -> Vec<OsString> {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
+    use crate::cli::Options;
 
     fn words(line: &str) -> String {
         let matches = Options::command().try_get_matches_from(line.split(' ')).unwrap();
-        let words = in_words(&matches);
+        let words = in_words(&Options::command(), &matches);
         words.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ")
     }
 

@@ -117,7 +117,7 @@ fn misfit(options: &Options) -> Option<String> {
 
 impl SshPlan {
     /// Of these options.
-    pub fn of(overseer: &mut Overseer, options: &Options) -> Result<Self, Failure> {
+    pub fn of(overseer: &mut Overseer, options: &Options, is_check: bool) -> Result<Self, Failure> {
         if let Some(why) = misfit(options) {
             return Err(usage(why));
         }
@@ -128,11 +128,13 @@ impl SshPlan {
         let environment = exported::variables(&options.ssh.export, std::env::vars_os());
         let mut environment = environment.map_err(usage)?;
         let takes_part = hosts.iter().any(|host| host.is_here);
-        let program = find_program(overseer, options, takes_part)?;
-        if let Some(gpus) = options.simulate_gpus {
+        let program = match is_check {
+            true => Vec::new(),
+            false => vec![find_program(overseer, options, takes_part)?],
+        };
+        if let (Some(gpus), [program]) = (options.simulate_gpus, &program[..]) {
             let name = &options.command[0];
-            let found =
-                simulate::find(overseer, gpus, Path::new(&program), name, options.no_build)?;
+            let found = simulate::find(overseer, gpus, Path::new(program), name, options.no_build)?;
             environment.push((LIBRARY.into(), found.library.into()));
         }
         let endpoint = options.rdzv_endpoint.clone().map(|endpoint| (endpoint.host, endpoint.port));
@@ -157,8 +159,9 @@ impl SshPlan {
                 environment,
                 args: options.given.clone(),
                 token: Some(token(options)?),
+                is_check,
             },
-            program: std::iter::once(program).chain(options.command[1..].iter().cloned()).collect(),
+            program: program.into_iter().chain(options.command[1..].iter().cloned()).collect(),
             nproc: nproc_in_words(options.nproc),
             nnodes,
             endpoint: endpoint.or(by_address),
@@ -194,31 +197,50 @@ impl SshPlan {
         std::env::current_exe().map_or_else(|_| self.launcher.clone().into(), Into::into)
     }
 
-    /// The options of a host, of which the first `begins` at the endpoint.
-    pub fn start_of(&self, place: usize, endpoint: &(String, u16), begins: Option<bool>) -> Start {
+    /// What the host with this number begins with.
+    pub fn start_of(&self, place: usize, meeting: &MeetingPoint) -> Start {
         let host = &self.hosts[place];
         let nproc = host.target.slots.map_or_else(|| self.nproc.clone(), |slots| slots.to_string());
-        let (fewest, most) = self.nnodes;
+        let (fewest, most) = meeting.nnodes;
         let mut args = self.start.args.clone();
         let mut give =
             |option: &str, value: String| args.push(format!("--{option}={value}").into());
         give("nproc", nproc);
         give("run-id", self.run_id.clone());
         if most > 1 {
-            let (name, port) = endpoint;
+            let (name, port) = &meeting.endpoint;
             let name = if name.contains(':') { format!("[{name}]") } else { name.clone() };
-            let is_host = begins.map(|begins| format!(",is_host={begins}")).unwrap_or_default();
+            let is_host = meeting.first.map(|first| format!(",is_host={}", first == place));
             give("nnodes", format!("{fewest}:{most}"));
             give("rdzv-endpoint", format!("{name}:{port}"));
-            give("rdzv-conf", format!("{}{is_host}", self.conf));
-            if self.hosts.len() <= most as usize {
-                give("node-rank", place.to_string());
+            give("rdzv-conf", format!("{}{}", self.conf, is_host.unwrap_or_default()));
+            let rank = meeting.hosts.iter().position(|host| *host == place);
+            if let Some(rank) = rank.filter(|_| meeting.hosts.len() <= most as usize) {
+                give("node-rank", rank.to_string());
             }
         }
-        args.push("--no-build".into());
+        if self.start.is_check {
+            meeting.missing.iter().for_each(|why| give("missing", why.clone()));
+        } else {
+            args.push("--no-build".into());
+        }
         args.extend(self.program.iter().cloned());
         Start { args, ..self.start.clone() }
     }
+}
+
+/// Where the hosts meet, and which.
+#[derive(Debug, Clone)]
+pub struct MeetingPoint {
+    pub endpoint: (String, u16),
+    /// The host that begins there, if that is not for the address to say.
+    pub first: Option<usize>,
+    /// Those that take part, in their order.
+    pub hosts: Vec<usize>,
+    /// The fewest, and the most.
+    pub nnodes: (u32, u32),
+    /// Why others do not take part.
+    pub missing: Vec<String>,
 }
 
 /// The program as all hosts find it.

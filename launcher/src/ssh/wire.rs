@@ -56,6 +56,8 @@ pub struct Start {
     pub args: Vec<OsString>,
     /// The job's secret.
     pub token: Option<String>,
+    /// Whether the options are those of a check.
+    pub is_check: bool,
 }
 
 /// From a host's launcher.

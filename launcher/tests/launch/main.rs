@@ -4,6 +4,7 @@
 //! Rust panic: this same binary, run for its one test `worker`.
 
 mod apart;
+mod check;
 mod documents;
 mod elastic;
 mod ends;

@@ -14,13 +14,13 @@ use crate::hosts::port;
 use crate::job::{Done, Job, LAUNCHER, eventually, living, run, start};
 
 /// What stands for ssh, in a folder of its own.
-struct Shell {
+pub struct Shell {
     folder: tempfile::TempDir,
 }
 
 impl Shell {
     /// `hosts` says in shell what is special about some `$host`.
-    fn new(hosts: &str) -> Shell {
+    pub fn new(hosts: &str) -> Shell {
         let folder = tempfile::tempdir().unwrap();
         let script = format!(
             "#!/bin/sh\n\
@@ -36,7 +36,7 @@ impl Shell {
         Shell { folder }
     }
 
-    fn path(&self) -> PathBuf {
+    pub fn path(&self) -> PathBuf {
         self.folder.path().join("rsh")
     }
 
