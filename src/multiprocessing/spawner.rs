@@ -141,7 +141,7 @@ fn raw_posix_spawn(command: &Command) -> nix::Result<Pid> {
                 check(libc::posix_spawnattr_setsigdefault(attributes, heeded.as_ref()))?;
                 let session = if command.detached { libc::POSIX_SPAWN_SETSID } else { 0 };
                 let flags = libc::POSIX_SPAWN_SETSIGMASK | libc::POSIX_SPAWN_SETSIGDEF;
-                let flags = i32::from(flags) | i32::from(session);
+                let flags = flags | i32::from(session);
                 check(libc::posix_spawnattr_setflags(attributes, flags as libc::c_short))?;
                 let mut pid = 0;
                 check(libc::posix_spawn(

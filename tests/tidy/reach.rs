@@ -10,13 +10,15 @@ use crate::{Fault, Tree};
 /// What `crates/interleavings` includes, as a module of its own.
 const INCLUDED: [&str; 1] = ["src/distributed/shm/sleepers.rs"];
 
-/// Packages that are insides of the library: there `pub` is for the library.
-const INSIDES: [&str; 5] = [
+/// Packages whose library is for the library, or for programs beside it: there `pub` is for these.
+const INSIDES: [&str; 6] = [
     "crates/cpu/src/",
     "crates/cuda/src/",
     "crates/error/src/",
     "crates/job/src/",
     "crates/loops/src/",
+    // Of its own programs.
+    "launcher/src/",
 ];
 
 /// The rule. It knows names, not paths: an item counts as re-exported where a `pub use` of the same package
