@@ -78,8 +78,8 @@ pub fn shared_memory(gpus: usize) -> Finding {
     let subject = "/dev/shm";
     match statvfs(Path::new("/dev/shm")) {
         Ok(found) => {
-            let size = found.blocks() as u64 * found.fragment_size() as u64;
-            let free = found.blocks_available() as u64 * found.fragment_size() as u64;
+            let size = found.blocks() * found.fragment_size();
+            let free = found.blocks_available() * found.fragment_size();
             let what = format!("{} MiB, {} free", size >> 20, free >> 20);
             match (gpus > 0, free <= DOCKERS_SHM) {
                 (true, true) => Finding::warning(

@@ -153,7 +153,7 @@ mod tests {
         command().debug_assert();
         let command = check_command();
         let has = |name: &&str| command.get_arguments().any(|arg| arg.get_long() == Some(name));
-        assert!(OF_LAUNCHER.iter().all(|name| has(name)));
+        assert!(OF_LAUNCHER.iter().all(has));
         let line =
             "check --nnodes 2 --rdzv-endpoint 127.0.0.1:5 --json --shared-folder /data --nproc gpu";
         let matches = command.try_get_matches_from(line.split(' ')).unwrap();
