@@ -25,6 +25,7 @@ pages! {
     Errors "guide/errors.md";
     DataParallel "distributed/ddp.md";
     Loops "distributed/loops.md";
+    Elasticity "distributed/elasticity.md";
     SharedTensors "distributed/shared.md";
     RunOnGpus "gpus/run.md";
     Graphs "gpus/streams.md";
