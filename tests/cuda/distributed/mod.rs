@@ -240,10 +240,8 @@ fn second_hangs(timeout: Duration) -> Result<Error> {
 fn outlives_a_peer(_: ()) -> Result<()> {
     let error = second_hangs(LONG)?;
     assert!(matches!(error, Error::PeerDied { rank: 1, .. }), "{error}");
-    assert!(
-        error.to_string().contains("rank 0 was in all_reduce(sum, f32, [100], cuda)"),
-        "{error}"
-    );
+    // The peer may end before this rank's communication thread has come to the call.
+    assert!(error.to_string().contains("all_reduce(sum, f32, [100], cuda)"), "{error}");
     Ok(())
 }
 
