@@ -28,6 +28,7 @@ pub(crate) enum Use {
 
 /// Where a tensor's elements lie in its storage: counted in elements, each of `size` bytes.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(debug_assertions), allow(dead_code))] // Read by what such builds leave out.
 pub(crate) struct Elements<'a> {
     pub offset: usize,
     pub size: usize,
