@@ -1,16 +1,29 @@
-//! Notes: what a place is about to do, told to all others without waiting for them. A call that moves its data another
-//! way is compared so, while it goes on.
+//! Notes: what a place is about to do, told to others without waiting for them. A call that moves its data another way
+//! is compared so, while it goes on.
+//!
+//! Up to [`ALL`] places tell all others, so that each knows the last call of all. Of more each tells the next one: two
+//! places that differ still have neighbours that do.
 
 use std::io;
 
 use crate::header::{Farewell, HEADER, Header, MAX_FINGERPRINT, Word};
 use crate::links::{ENDED, Links};
 
+/// The most places of which each tells all others.
+const ALL: usize = 16;
+
 /// Connections that carry notes and nothing else.
 pub struct Notes {
     links: Links,
-    /// The places that send no more.
+    /// Whom this place tells.
+    to: Vec<usize>,
+    /// The places from which nothing more comes.
     ended: Vec<bool>,
+}
+
+/// How far round the others each place tells.
+fn reach(places: usize) -> usize {
+    if places <= ALL { places - 1 } else { 1 }
 }
 
 /// What came from a place.
@@ -32,11 +45,20 @@ pub enum Heard {
 impl Notes {
     /// Takes over links that serve nothing else.
     pub fn new(links: Links) -> Self {
-        let ended = (0..links.places()).map(|place| place == links.place()).collect();
-        Notes { links, ended }
+        let (own, places) = (links.place(), links.places());
+        let mut ended = vec![true; places];
+        (1..=reach(places)).for_each(|i| ended[(own + places - i) % places] = false);
+        let to = (1..=reach(places)).map(|i| (own + i) % places).collect();
+        Notes { links, to, ended }
     }
 
-    /// Posts notes to all other places: numbers and fingerprints. Waits for nothing: what the connections do not take
+    /// Whether notes of `place` come here.
+    pub fn hears(&self, place: usize) -> bool {
+        let (own, places) = (self.links.place(), self.links.places());
+        (1..=reach(places)).contains(&((own + places - place) % places))
+    }
+
+    /// Posts notes to the others: numbers and fingerprints. Waits for nothing: what the connections do not take
     /// now goes with a later call.
     ///
     /// # Panics
@@ -49,10 +71,9 @@ impl Notes {
             let header = Header { number, step: 0, length: 0, fingerprint: fingerprint.to_vec() };
             words.extend_from_slice(&Word::Waiting(header).encode());
         }
-        for place in (0..self.ended.len()).filter(|&place| !self.ended[place]) {
-            // Who is gone is found by the next look.
-            let _ = self.links.peers[place][0].queue(&words);
-        }
+        let peers = &mut self.links.peers;
+        // One that is gone gets no more.
+        self.to.retain(|&place| peers[place][0].queue(&words).is_ok());
     }
 
     /// Ends before its time, because this place cannot go on: the others are told `why`.
@@ -62,6 +83,8 @@ impl Notes {
 
     /// Gives what has come, with its place, and sends what is left. Waits for nothing.
     pub fn take(&mut self, mut heard: impl FnMut(usize, Heard)) {
+        let peers = &mut self.links.peers;
+        self.to.retain(|&place| peers[place][0].flush().is_ok());
         for place in 0..self.ended.len() {
             while !self.ended[place] {
                 let Some(one) = self.next(place) else { break };
@@ -73,7 +96,6 @@ impl Notes {
 
     fn next(&mut self, place: usize) -> Option<Heard> {
         let wire = &mut self.links.peers[place][0];
-        let _ = wire.flush();
         let mut words = [0; HEADER];
         match wire.peek(&mut words) {
             Ok(0) => return Some(Heard::Gone(ENDED.to_owned())),

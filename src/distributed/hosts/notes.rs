@@ -1,6 +1,7 @@
 //! Calls on GPUs between hosts. Their data goes through NCCL at once, and nobody waits for other hosts first. Instead
-//! each host's leader posts a note of each call to the other leaders, on connections of their own, and a thread
-//! ([`watch`](super::watch)) compares the notes that come with those of this host. Hosts that call different things
+//! each host's leader posts a note of each call to the other leaders (to the next one where there are many), on
+//! connections of their own, and a thread ([`watch`](super::watch)) compares the notes that come with those of this
+//! host. Hosts that call different things
 //! find out some milliseconds later, which ends the group: NCCL by itself would hang, or mix up numbers.
 //!
 //! Once a group has notes all of its calls are noted, also those on the CPU: a host may be in one of these while
@@ -74,6 +75,14 @@ enum State {
     Left,
     /// The rail's connections say more.
     Gone,
+    /// It is this host, or one whose notes go elsewhere.
+    Unheard,
+}
+
+impl State {
+    fn is_waited_for(self) -> bool {
+        matches!(self, State::Here | State::Left)
+    }
 }
 
 /// What is wrong with a call of this host.
@@ -83,11 +92,11 @@ enum Wrong<'a> {
 }
 
 impl Book {
-    /// `place` is that of this host among `hosts`.
-    fn new(place: usize, hosts: usize) -> Self {
-        let mut all: Vec<Theirs> = (0..hosts).map(|_| Theirs::default()).collect();
-        all[place].state = State::Gone;
-        Book { own: VecDeque::new(), before: 0, hosts: all }
+    /// Of the hosts, each of which is heard or not.
+    fn new(heard: impl IntoIterator<Item = bool>) -> Self {
+        let state = |is_heard| if is_heard { State::Here } else { State::Unheard };
+        let host = |is_heard| Theirs { state: state(is_heard), ..Theirs::default() };
+        Book { own: VecDeque::new(), before: 0, hosts: heard.into_iter().map(host).collect() }
     }
 
     fn hear(&mut self, place: usize, heard: Heard) {
@@ -126,7 +135,7 @@ impl Book {
                 None => Wrong::HasLeft { place, own },
             });
         }
-        let waited_for = self.hosts.iter().filter(|theirs| theirs.state != State::Gone);
+        let waited_for = self.hosts.iter().filter(|theirs| theirs.state.is_waited_for());
         let all = self.before + self.own.len();
         let done = waited_for.map(|theirs| theirs.compared).min().unwrap_or(all);
         self.own.drain(..done - self.before);
@@ -143,7 +152,7 @@ impl HostsBackend {
         encryption::allows_nccl(self.world.encryption)?;
         if self.layout.is_leader() {
             let line = self.settle(self.connect_notes(deadline))?;
-            let book = Book::new(self.layout.place, self.layout.hosts.len());
+            let book = Book::new((0..self.layout.hosts.len()).map(|place| line.hears(place)));
             let told = Mutex::new(Told { line, book });
             let noted = Noted { outbox: Mutex::default(), told };
             *self.notes.lock() = Some(Arc::new(noted));
@@ -235,7 +244,7 @@ impl HostsBackend {
         }
     }
 
-    /// The last call of each other host, as far as this rank knows.
+    /// The last call of each host that this one hears.
     pub(in crate::distributed) fn conditions(&self) -> String {
         let Some(notes) = self.notes.lock().clone() else { return String::new() };
         let told = notes.told.lock();
@@ -250,7 +259,7 @@ impl HostsBackend {
             format!("{}: {last}", self.name_of(place))
         };
         let others = told.book.hosts.iter().enumerate();
-        let others: Vec<_> = others.filter(|(place, _)| *place != self.layout.place).collect();
+        let others: Vec<_> = others.filter(|(_, theirs)| theirs.state != State::Unheard).collect();
         join_some(others.into_iter().map(one), "; ")
     }
 }
@@ -273,7 +282,7 @@ mod tests {
 
     #[test]
     fn calls_are_compared_in_their_order_whoever_is_first() {
-        let mut book = Book::new(1, 3);
+        let mut book = Book::new([true, false, true]);
         (0..3).for_each(|number| book.hear(0, note(number, &[number as usize])));
         assert!(book.compare().is_none());
         book.own.push_back(own(0, &[0]));
@@ -292,12 +301,12 @@ mod tests {
 
     #[test]
     fn another_number_differs_and_who_has_left_is_missed() {
-        let mut book = Book::new(0, 2);
+        let mut book = Book::new([false, true]);
         book.own.push_back(own(4, &[1]));
         book.hear(1, note(5, &[1]));
         assert!(matches!(book.compare(), Some(Wrong::Differs { place: 1, .. })));
 
-        let mut book = Book::new(0, 2);
+        let mut book = Book::new([false, true]);
         book.hear(1, note(4, &[1]));
         book.hear(1, Heard::Left);
         assert!(book.compare().is_none());
@@ -309,7 +318,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_who_is_gone() {
-        let mut book = Book::new(0, 3);
+        let mut book = Book::new([false, true, true]);
         book.hear(1, Heard::Gone("it closed its connection".into()));
         book.own.push_back(own(4, &[1]));
         book.hear(2, note(4, &[1]));

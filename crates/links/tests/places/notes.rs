@@ -8,7 +8,7 @@ use crate::group;
 
 /// What one place hears, by place, until it is `enough`.
 fn hear(notes: &mut Notes, enough: impl Fn(&[Vec<Heard>]) -> bool) -> Vec<Vec<Heard>> {
-    let mut heard = vec![Vec::new(); 3];
+    let mut heard = vec![Vec::new(); 17];
     let start = Instant::now();
     while !enough(&heard) {
         notes.take(|place, one| heard[place].push(one));
@@ -41,6 +41,30 @@ fn notes_come_in_order_and_wait_for_nobody() {
     let expected: Vec<Heard> = (0..COUNT).map(|number| note(number, 0)).collect();
     assert!(all[1..].iter().all(|heard| heard[0] == expected));
     assert_eq!([&all[0][1][0], &all[0][2][0]], [&note(7, 1), &note(7, 2)]);
+}
+
+/// Of many places each hears the one before it, and no other.
+#[test]
+fn many_places_tell_the_next_one() {
+    const PLACES: usize = 17;
+    let all = group(PLACES, &Options::default(), |links| {
+        let place = links.place();
+        let mut notes = Notes::new(links);
+        notes.post([(place as u64, &[place as u8; 3][..])]);
+        let heard = hear(&mut notes, |heard| heard.iter().any(|some| !some.is_empty()));
+        // Nobody leaves before all have looked.
+        std::thread::sleep(Duration::from_millis(50));
+        let hears: Vec<bool> = (0..PLACES).map(|place| notes.hears(place)).collect();
+        (place, heard, hears)
+    });
+    for (place, heard, hears) in all {
+        let before = (place + PLACES - 1) % PLACES;
+        let note = Heard::Note { number: before as u64, fingerprint: vec![before as u8; 3] };
+        for other in 0..PLACES {
+            assert_eq!(hears[other], other == before, "{place} hears {other}");
+            assert_eq!(heard[other].first(), (other == before).then_some(&note));
+        }
+    }
 }
 
 #[test]
