@@ -3,8 +3,6 @@
 use std::ffi::c_int;
 use std::mem;
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use half::{bf16, f16};
 use torchrs_job::deadline::Deadline;
@@ -12,6 +10,7 @@ use torchrs_job::deadline::Deadline;
 use crate::abi::{Handle, Status};
 use crate::communicator::Shared;
 use crate::failure::{Failure, Watch};
+use crate::polling::{Pauses, Polling};
 
 /// Memory that an operation reads or writes.
 ///
@@ -58,36 +57,6 @@ unsafe impl Memory for () {
     }
     fn size(&self) -> usize {
         0
-    }
-}
-
-/// How eagerly a wait polls. MPI makes progress only when it is asked, and two ranks may share a core.
-#[derive(Debug, Clone, Copy)]
-pub struct Polling {
-    /// Asks again at once for so long.
-    pub spin: Duration,
-    /// More of that for each MiB of the operation, up to a millisecond: below a scheduler's slice.
-    pub spin_per_mib: Duration,
-    /// After that, gives way to other threads between two questions for so long.
-    pub give_way: Duration,
-    /// More of that for each MiB of the operation: a long message needs many questions.
-    pub give_way_per_mib: Duration,
-    /// After that, sleeps: this long at first, twice as long each time.
-    pub sleep: Duration,
-    /// No longer than this.
-    pub longest_sleep: Duration,
-}
-
-impl Default for Polling {
-    fn default() -> Self {
-        Polling {
-            spin: Duration::from_micros(50),
-            spin_per_mib: Duration::from_millis(1),
-            give_way: Duration::from_millis(1),
-            give_way_per_mib: Duration::from_millis(8),
-            sleep: Duration::from_micros(20),
-            longest_sleep: Duration::from_micros(200),
-        }
     }
 }
 
@@ -210,31 +179,10 @@ impl<M> Request<M> {
         deadline: impl Into<Deadline>,
         watch: &mut Watch<'_>,
     ) -> Result<M, Failure> {
-        let (deadline, start, mut sleep) = (deadline.into(), Instant::now(), polling.sleep);
-        let mib = self.size as f64 / (1 << 20) as f64;
-        let more = polling.spin_per_mib.mul_f64(mib.min(1e3)).min(Duration::from_millis(1));
-        let spin = polling.spin + more;
-        let give_way = spin + polling.give_way + polling.give_way_per_mib.mul_f64(mib.min(1e5));
+        let (deadline, mut pauses) = (deadline.into(), Pauses::new(polling, self.size));
         while !self.test()? {
-            let waited = start.elapsed();
-            if waited < spin {
-                std::hint::spin_loop();
-                continue;
-            }
-            if let Some(why) = watch() {
-                let what = self.what();
-                return Err(self.give_up(Failure::Stopped { why, what }));
-            }
-            if deadline.has_passed() {
-                let failure = Failure::timed_out(&deadline, &self.what());
-                return Err(self.give_up(failure));
-            }
-            if waited < give_way {
-                thread::yield_now();
-            } else {
-                thread::sleep(sleep.min(deadline.remaining()));
-                sleep = (2 * sleep).min(polling.longest_sleep);
-            }
+            let paused = pauses.pause(|| self.what(), &deadline, watch);
+            paused.map_err(|failure| self.give_up(failure))?;
         }
         self.communicator.mpi.end();
         match self.held.take() {

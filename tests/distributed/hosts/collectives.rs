@@ -156,7 +156,7 @@ pub fn rounded(_: (), parent: Channel<Vec<Vec<u32>>, ()>) -> Result<()> {
     let group = join_job()?;
     let value = |i: usize| ((i * 2_654_435 + group.rank() * 977) as f32).sin() * 1e3 + 1e-3;
     let mut all = Vec::new();
-    for len in [1000, 90_001, 400_000] {
+    for len in [1000, 90_001, 400_000, 2_500_003] {
         for _ in 0..2 {
             let x = Tensor::from_slice(&(0..len).map(value).collect::<Vec<_>>(), [len]);
             group.all_reduce(&x, ReduceOp::Avg)?;

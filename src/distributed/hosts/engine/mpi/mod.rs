@@ -2,7 +2,8 @@
 //!
 //! Each call begins with a *head* to the other places: its number, its fingerprint, and data that is short. Heads go by
 //! messages of MPI, beside the data: nothing waits for them first, and no call ends before all have come and are the
-//! same. What is long follows as messages. A large all-reduce is MPI's (`MPI_Iallreduce`).
+//! same. What is long follows as messages. A large all-reduce of up to 16 places is cut into slices, one for each place;
+//! of more places it is MPI's (`MPI_Iallreduce`).
 //!
 //! MPI does not say that a process has died, left or given up. TCP connections between the same places do, which carry
 //! no data: a wait looks at them every 20 ms.
@@ -10,10 +11,12 @@
 //! | module | what it is for |
 //! | --- | --- |
 //! | [`heads`] | what a head says, and how heads are compared |
+//! | [`slices`] | a large all-reduce |
 //! | [`wait`] | waits for MPI that end as other calls do |
 //! | [`world`] | the job's ranks in MPI, and communicators of rails |
 
 mod heads;
+mod slices;
 mod wait;
 mod world;
 
@@ -27,6 +30,7 @@ use crate::distributed::Dtype;
 use crate::distributed::collective::{Owner, ReduceOp};
 use crate::storage::SharedMemory;
 use heads::{CAP, Heads};
+use slices::{SLOTS, Slices};
 use wait::{Wait, started};
 pub(in crate::distributed::hosts) use world::{MpiWorld, connect};
 
@@ -44,7 +48,7 @@ struct MpiRail {
     control: Links,
     group: Communicator,
     heads: Heads,
-    /// Where the others' data of a direct all-reduce comes to.
+    /// Where the others' data of an all-reduce comes to.
     slots: Option<Arc<SharedMemory>>,
     broken: Option<Failure>,
 }
@@ -109,14 +113,28 @@ impl MpiRail {
         (outgoing, incoming): (&[Part<'_>], &[Part<'_>]),
         start: impl FnOnce(&Communicator) -> Result<Whole, torchrs_mpi::Failure>,
     ) -> Result<(), Failure> {
+        self.guard(|rail| rail.move_all(call, (outgoing, incoming), start))
+    }
+
+    /// Runs a call, unless one before has failed.
+    fn guard(&mut self, run: impl FnOnce(&mut Self) -> Result<(), Failure>) -> Result<(), Failure> {
         if let Some(broken) = &self.broken {
             return Err(broken.clone());
         }
-        let ended = self.move_all(call, (outgoing, incoming), start);
-        ended.inspect_err(|failure| {
+        run(self).inspect_err(|failure| {
             self.give_up(&failure.to_string());
             self.broken = Some(failure.clone());
         })
+    }
+
+    /// Memory for what comes from the others.
+    fn slots(&mut self) -> Result<Arc<SharedMemory>, Failure> {
+        if let Some(memory) = &self.slots {
+            return Ok(memory.clone());
+        }
+        let made = SharedMemory::create("slots", SLOTS.max(DIRECT + self.group.size() * GRAIN));
+        let made = made.map_err(|error| Failure::Carrier(error.to_string()))?;
+        Ok(self.slots.insert(made).clone())
     }
 
     fn move_all(
@@ -162,14 +180,7 @@ impl MpiRail {
     ) -> Result<(), Failure> {
         let (own, places) = (self.group.rank(), self.group.size());
         let (at, len) = (data.bytes.as_mut_ptr(), data.bytes.len());
-        let memory = match &self.slots {
-            Some(memory) => memory.clone(),
-            None => {
-                let made = SharedMemory::create("slots", DIRECT + places * GRAIN);
-                let made = made.map_err(|error| Failure::Carrier(error.to_string()))?;
-                self.slots.insert(made).clone()
-            }
-        };
+        let memory = self.slots()?;
         let stride = len.next_multiple_of(GRAIN);
         let owner = Owner::Shared(memory.clone());
         let slot = |i: usize| memory.as_ptr().wrapping_add(i * stride);
@@ -186,6 +197,29 @@ impl MpiRail {
         // elements; MPI has done with all of them.
         unsafe { reduction.into_place(&sources, at, len) };
         Ok(())
+    }
+
+    /// An all-reduce in which each place sums one slice of all places' data.
+    fn reduce_slices(
+        &mut self,
+        call: &Call<'_>,
+        data: Region<'_>,
+        reduction: Reduction,
+    ) -> Result<(), Failure> {
+        let (data, slots) =
+            ((data.bytes.as_mut_ptr(), data.bytes.len(), data.owner), self.slots()?);
+        let Self { control, group, heads, .. } = self;
+        let mut met = heads.begin(group, call, |_| None)?;
+        let mut slices = started(Slices::begin(group, data, reduction, slots))?;
+        let mut wait = Wait::new(control, call);
+        met.end(&mut wait, |_| None)?;
+        let ended = wait.until(Vec::new(), |watch| slices.run(&call.deadline, watch));
+        ended.map_err(|failure| match failure {
+            Failure::TimedOut { seconds, .. } => {
+                Failure::TimedOut { waiting: slices.late(), seconds }
+            }
+            other => other,
+        })
     }
 }
 
@@ -206,6 +240,9 @@ impl Engine for MpiRail {
         }
         if self.heads.are_direct() && len * (self.group.size() - 1) <= DIRECT {
             return self.reduce_direct(call, data, reduction);
+        }
+        if self.heads.are_direct() {
+            return self.guard(|rail| rail.reduce_slices(call, data, reduction));
         }
         let (element, op) = (element(reduction.dtype), combine(reduction.op));
         let memory = Lent { at, len, _owner: data.owner.clone() };
