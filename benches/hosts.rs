@@ -1,7 +1,7 @@
 //! A rank of the benchmarks over several hosts. `scripts/bench-vs-torch hosts` makes the hosts (network namespaces),
 //! starts torchrs-launch on each, and PyTorch's side, `tools/bench/peer_hosts.py`, in turns with it.
 //!
-//! Arguments: what the rows' names begin with, and `start`, `allreduce`, `resnet18` or `nanogpt`.
+//! Arguments: what the rows' names begin with, and `start`, `allreduce`, `mpi`, `resnet18` or `nanogpt`.
 
 #[allow(dead_code, reason = "two of its models are enough")]
 #[path = "common/models.rs"]
@@ -9,7 +9,7 @@ mod models;
 #[path = "common/ranks.rs"]
 mod ranks;
 
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use torchrs::distributed::{DistributedDataParallel, ProcessGroup, ReduceOp, init_process_group};
 use torchrs::models::{GPT2LMHeadModel, resnet18};
@@ -38,6 +38,7 @@ fn main() -> Result<()> {
     match &what[..] {
         "start" => start(&group),
         "allreduce" => all_reduce(&group, prefix),
+        "mpi" => beside_mpis_own(&group, prefix),
         "resnet18" => {
             let x = Tensor::randn([8, 3, 224, 224], Dtype::F32);
             let y = Tensor::randint(0, 1000, [8], Dtype::I64);
@@ -59,7 +60,7 @@ fn main() -> Result<()> {
             let model = GPT2LMHeadModel::new(config);
             train(&group, &name, ("tok/s", 4 * 256), model, &x, optimizer, loss)
         }
-        other => panic!("`{other}`; expected `start`, `allreduce`, `resnet18` or `nanogpt`"),
+        other => panic!("`{other}`; expected `start`, `allreduce`, `mpi`, `resnet18` or `nanogpt`"),
     }
 }
 
@@ -93,6 +94,43 @@ fn all_reduce(group: &ProcessGroup, prefix: &str) -> Result<()> {
             let row = serde_json::json!({
                 "name": format!("{prefix}_allreduce_{label}"), "threads": 1, "median_s": median,
                 "min_s": least, "unit": "GB/s", "rate": nbytes as f64 * 1e-9 / least,
+            });
+            println!("{row}");
+        }
+    }
+    Ok(())
+}
+
+/// Sums of f32: the group's, over MPI, and MPI's own blocking call, in turns.
+fn beside_mpis_own(group: &ProcessGroup, prefix: &str) -> Result<()> {
+    let limit = Duration::from_secs(60);
+    let failed = torchrs_mpi::Failure::into_error;
+    let world = torchrs_mpi::Mpi::load(limit)?.world().map_err(failed)?;
+    let world = world.duplicate(limit, &mut || None).map_err(failed)?;
+    for (label, nbytes, count) in SIZES {
+        let (mut bare, ours) = (vec![1f32; nbytes / 4], Tensor::ones([nbytes / 4], Dtype::F32));
+        let mut times: [Vec<f64>; 2] = Default::default();
+        for turn in 0..2 * count + 2 {
+            for way in [turn % 2, 1 - turn % 2] {
+                group.barrier()?;
+                let start = Instant::now();
+                match way {
+                    0 => group.all_reduce(&ours, ReduceOp::Sum)?,
+                    _ => world.bare_all_reduce(&mut bare).map_err(failed)?,
+                }
+                if turn >= 2 {
+                    times[way].push(start.elapsed().as_secs_f64());
+                }
+            }
+            bare.fill(1.0);
+            ours.fill_(1.0);
+        }
+        for (way, mut seconds) in times.into_iter().enumerate().filter(|_| group.rank() == 0) {
+            seconds.sort_by(f64::total_cmp);
+            let (median, least) = (seconds[seconds.len() / 2], seconds[0]);
+            let row = serde_json::json!({
+                "name": format!("{prefix}_allreduce_{label}"), "threads": 1, "median_s": median,
+                "min_s": least, "unit": "GB/s", "rate": nbytes as f64 * 1e-9 / least, "bare": way == 1,
             });
             println!("{row}");
         }

@@ -2,11 +2,15 @@
 (`tools/hosts/hosts`, as root). Both sides' jobs run in the same namespaces, in turns: torchrs-launch on each host, or
 torchrun on each host with c10d's rendezvous and gloo.
 
+Rows `hosts2x1_openmpi` and `hosts2x1_mpich` are our engine over MPI beside the bare `MPI_Allreduce` (`hosts_mpi.py`).
+
 A row's name begins with hosts and ranks per host, `hosts2x1`. Rows `hosts1x2` are the same training on one host, so
 what the network costs is the difference.
 """
 
 import json, os, secrets, shutil, subprocess, sys, tempfile, time
+
+import hosts_mpi
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LAB = os.path.join(ROOT, "tools", "hosts", "hosts")
@@ -130,6 +134,7 @@ def measure(python, rounds, filter_):
                 for _ in range(times):
                     for side, its in zip(sides, found):
                         side.measure(hosts, ranks, what, its)
+            hosts_mpi.measure(lab, sides[0].ours[1], filter_, found)
     finally:
         lab.close()
     return {name: (found[0][name], found[1][name]) for name in found[0] if name in found[1]}

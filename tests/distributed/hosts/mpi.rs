@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 use serde::{Deserialize, Serialize};
-use torchrs::distributed::{InitOptions, ReduceOp, Store, WorkerEnv};
+use torchrs::Result;
+use torchrs::distributed::{InitOptions, Store, WorkerEnv};
 use torchrs::multiprocessing::{Channel, duplex};
-use torchrs::{Dtype, Result, Tensor};
 
 use super::collectives::{everything, groups, long, messages, rounded};
 use super::failures::{differs, fails, reduces_for_ever};
@@ -48,8 +48,6 @@ enum Case {
     Training,
     Differs(Vec<usize>),
     Fails(String, usize),
-    /// Prints how long all-reduces take, beside MPI's own.
-    Measure,
     /// A rank is killed meanwhile; so many elements.
     Reduces(usize),
 }
@@ -216,7 +214,6 @@ impl Case {
             Case::Messages => nothing(messages),
             Case::Rounded => Some(format!("{:?}", heard(rounded, ()).unwrap())),
             Case::Training => Some(format!("{:?}", heard(steps, false).unwrap())),
-            Case::Measure => Some(measure().unwrap()),
             Case::Differs(who) => heard(differs, who),
             Case::Fails(how, who) => heard(fails, (how, who)),
             Case::Reduces(len) => {
@@ -288,68 +285,6 @@ fn rank() {
     }
 }
 
-/// Times of an all-reduce of f32 sums: MPI's own, blocking, and the group's, in turns, in milliseconds.
-fn measure() -> std::result::Result<String, Box<dyn std::error::Error>> {
-    let group = join_job()?;
-    let mpi = torchrs_mpi::Mpi::load(LONG)?;
-    let world = mpi.world()?.duplicate(LONG, &mut || None)?;
-    let mut lines = String::new();
-    for (name, size, turns) in [
-        ("4 KiB", 4 << 10, 400),
-        ("256 KiB", 256 << 10, 200),
-        ("4 MiB", 4 << 20, 40),
-        ("100 MiB", 100 << 20, 7),
-    ] {
-        let (mut bare, ours) = (vec![1f32; size / 4], Tensor::ones([size / 4], Dtype::F32));
-        let mut times: [Vec<f64>; 2] = Default::default();
-        for turn in 0..turns + 2 {
-            for (way, times) in times.iter_mut().enumerate() {
-                world.barrier()?.wait(LONG, &mut || None)?;
-                let start = Instant::now();
-                match way {
-                    0 => world.bare_all_reduce(&mut bare)?,
-                    _ => group.all_reduce(&ours, ReduceOp::Sum)?,
-                }
-                if turn >= 2 {
-                    times.push(start.elapsed().as_secs_f64() * 1e3);
-                }
-            }
-            bare.fill(1.0);
-            ours.fill_(1.0);
-        }
-        let [bare, ours] = times.map(|mut times| {
-            times.sort_by(f64::total_cmp);
-            [times[times.len() / 2], times[0]]
-        });
-        lines += &format!(
-            "{name:>8}: bare {:.3} ({:.3}), ours {:.3} ({:.3}), bare / ours {:.2} ({:.2})\n",
-            bare[0],
-            bare[1],
-            ours[0],
-            ours[1],
-            bare[0] / ours[0],
-            bare[1] / ours[1]
-        );
-    }
-    Ok(lines)
-}
-
-#[test]
-#[ignore = "prints times"]
-fn all_reduce_beside_mpis_own() {
-    for family in families() {
-        let tcp: &[&str] = match family.name {
-            "Open MPI" => &["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"],
-            _ => &[],
-        };
-        for options in [&[][..], tcp] {
-            let mut job = Started::new(family, options, &[1, 1], 60.0, &[Case::Measure]);
-            assert!(job.end(), "{}: {}", family.name, job.output());
-            println!("{}, {options:?}; median (best) in ms\n{}", family.name, job.said(0));
-        }
-    }
-}
-
 #[test]
 fn all_collectives_over_mpi() {
     let cases = [Case::Everything, Case::Long, Case::Engine, Case::Groups, Case::Messages];
@@ -384,10 +319,14 @@ fn sums_over_mpi_have_the_same_bits_on_all_ranks_and_training_the_same_weights()
             "{}: ranks differ",
             family.name
         );
-        // Small ones have those of one host.
+        // Those of one host, where hosts have one rank each.
+        let mut alone = Started::new(family, &[], &[1; 4], 60.0, &[Case::Rounded]);
+        assert!(alone.end(), "{}: {}", family.name, alone.output());
+        let alone: Vec<Vec<u32>> = serde_json::from_str(&alone.said(0)).unwrap();
         let (_hosts, ranks) = super::start(&[4], 60.0, rounded, &());
         let one_host = ranks[0].1.recv_timeout(LONG).unwrap();
         assert!(bits[0] == one_host[0], "{}", family.name);
+        assert!(alone == one_host, "{}", family.name);
     }
 }
 
