@@ -24,6 +24,11 @@ pub(crate) const UNDEFINED: c_int = -32766;
 /// The same in both families.
 pub(crate) const THREAD_MULTIPLE: c_int = 3;
 
+/// Any rank, as MPICH has it.
+pub(crate) const MPICH_ANY_SOURCE: c_int = -2;
+/// The same in both families.
+pub(crate) const ANY_TAG: c_int = -1;
+
 /// Room for either family's status (24 and 20 bytes), and more.
 #[repr(C, align(16))]
 pub(crate) struct Status(pub [u8; 64]);
@@ -71,6 +76,7 @@ functions! {
     MPI_Comm_free(*mut Handle);
     MPI_Op_create(UserFunction, c_int, *mut Handle);
     MPI_Test(*mut Handle, *mut c_int, *mut Status);
+    MPI_Iprobe(c_int, c_int, Handle, *mut c_int, *mut Status);
     MPI_Get_count(*const Status, Handle, *mut c_int);
     MPI_Ibarrier(Handle, *mut Handle);
     MPI_Ibcast(*mut u8, c_int, Handle, c_int, Handle, *mut Handle);

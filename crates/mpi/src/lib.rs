@@ -21,6 +21,7 @@ mod communicator;
 mod element;
 mod failure;
 mod launcher;
+mod leaving;
 mod library;
 mod mpi;
 mod operators;

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use parking_lot::{RwLock, RwLockReadGuard};
 
-use crate::abi::{Functions, Handle, Handles};
+use crate::abi::{ANY_TAG, Functions, Handle, Handles, MPICH_ANY_SOURCE, Status};
 use crate::launcher::Family;
+use crate::leaving::Leaving;
 use crate::library::text;
 use crate::operators::Operators;
 
@@ -30,6 +31,8 @@ pub struct Mpi {
     /// For the meeting before the end: of all ranks, and of no other operation.
     pub(crate) last: Handle,
     pub(crate) ours: Option<Ours>,
+    /// Where MPI is not finalised: how the process takes leave instead.
+    pub(crate) leaving: Option<Leaving>,
 }
 
 /// What is known where this process has initialised MPI, and so finalises it.
@@ -70,10 +73,28 @@ impl Mpi {
 
     /// Keeps MPI from being finalised while the guard lives.
     pub(crate) fn enter(&self) -> Result<RwLockReadGuard<'_, bool>, String> {
-        let guard = self.finalised.read();
+        // Finalising may hang, and whoever waited for it with it.
+        let guard = self.finalised.try_read().ok_or("is being finalised")?;
         // Who has initialised it may finalise it.
         let theirs = self.ours.is_none() && is_finalised(&self.functions);
         if *guard || theirs { Err("is finalised".to_owned()) } else { Ok(guard) }
+    }
+
+    /// Lets MPICH answer other processes.
+    pub(crate) fn progress(&self) {
+        let (mut flag, mut status) = (0, Status([0; 64]));
+        if let Ok(_open) = self.enter() {
+            // SAFETY: MPI is open; a communicator of its own, and places for the answers. It takes no message.
+            unsafe {
+                (self.functions.MPI_Iprobe)(
+                    MPICH_ANY_SOURCE,
+                    ANY_TAG,
+                    self.last,
+                    &raw mut flag,
+                    &raw mut status,
+                );
+            }
+        }
     }
 
     pub(crate) fn begin(&self) {

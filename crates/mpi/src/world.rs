@@ -15,6 +15,7 @@ use crate::abi::{Functions, Handles, THREAD_MULTIPLE};
 use crate::communicator::Communicator;
 use crate::failure::{Failure, Watch, within};
 use crate::launcher::{Family, Found, Launcher, VARIABLE, find};
+use crate::leaving::Leaving;
 use crate::mpi::{Mpi, Ours, error_text, is_finalised};
 use crate::operators::Operators;
 use crate::tuning::tune;
@@ -139,6 +140,7 @@ impl Mpi {
             return Err(failed("MPI_Comm_dup", code));
         }
         tune(family, &library);
+        let leaving = Leaving::of(family, &library, &version, |name| std::env::var_os(name));
         let operators =
             Operators::make(&functions).map_err(|code| failed("MPI_Op_create", code))?;
         Ok(Mpi {
@@ -153,6 +155,7 @@ impl Mpi {
             failed: AtomicBool::new(false),
             last,
             ours: (is_initialised == 0).then(|| Ours { pid: process::id(), limit }),
+            leaving,
         })
     }
 
@@ -192,13 +195,12 @@ impl Mpi {
         if self.in_flight.load(Ordering::Acquire) > 0 {
             return Err(Failure::failed("MPI_Finalize: an operation still runs"));
         }
-        let all = Communicator::predefined(self, self.last)?;
-        for _ in 0..2 {
-            all.barrier()?.wait(deadline, watch)?;
-            // MPICH over UCX closes a connection with the peer's help. Half of all jobs over two hosts hung in
-            // MPI_Finalize when it followed the last operation at once, and none of 48 after a pause.
-            std::thread::sleep(Duration::from_millis(10));
+        if let Some(leaving) = self.leaving {
+            leaving.leave(&deadline, watch, || self.progress())?;
+            *self.finalised.write() = true;
+            return Ok(());
         }
+        Communicator::predefined(self, self.last)?.barrier()?.wait(deadline, watch)?;
         // All ranks are here, so what follows is short.
         let rest = Deadline::after(deadline.remaining().min(FINALISE));
         within("MPI_Finalize", rest, watch, || {

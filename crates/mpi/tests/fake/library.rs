@@ -161,6 +161,6 @@ macro_rules! start {
     )*};
 }
 start! {
-    MPI_Ibarrier MPI_Ibcast MPI_Iallreduce MPI_Ireduce MPI_Ireduce_scatter MPI_Ireduce_scatter_block MPI_Iallgather
+    MPI_Iprobe MPI_Ibarrier MPI_Ibcast MPI_Iallreduce MPI_Ireduce MPI_Ireduce_scatter MPI_Ireduce_scatter_block MPI_Iallgather
     MPI_Iallgatherv MPI_Igather MPI_Igatherv MPI_Iscatter MPI_Iscatterv MPI_Ialltoall MPI_Isend MPI_Irecv
 }
