@@ -137,8 +137,9 @@ pub struct Options {
     #[arg(long, alias = "rdzv_conf", value_name = "KEY=VALUE,...")]
     pub rdzv_conf: Option<String>,
 
-    /// The address at which other hosts reach this one [default: the one by which it reaches the endpoint].
-    #[arg(long, alias = "local_addr", value_name = "HOST")]
+    /// The addresses at which other hosts reach this one, and the only ones at which it listens [default: all of its
+    /// networks].
+    #[arg(long, alias = "local_addr", value_name = "HOST,...")]
     pub local_addr: Option<String>,
 
     /// When a host that comes late takes part: `now` (all workers start again), `at-checkpoint` (they do when the

@@ -1,5 +1,7 @@
 //! Where the workers of this host stand among those of a job, from one start of the workers to the next.
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 use torchrs_rendezvous::protocol::Round;
 
@@ -39,9 +41,14 @@ impl Place {
         }
     }
 
-    /// Of the host with this group rank in a round of several. `master_port`: what was asked for.
-    pub fn in_round(round: &Round, group_rank: usize, nproc: usize, master_port: u16) -> Self {
-        let first = round.hosts.first().and_then(|host| host.addresses.first());
+    /// Of the host with this group rank in a round of several. `master_addr`: where this one reaches the first;
+    /// `master_port`: what was asked for.
+    pub fn in_round(
+        round: &Round,
+        group_rank: usize,
+        nproc: usize,
+        (master_addr, master_port): (Option<IpAddr>, u16),
+    ) -> Self {
         Place {
             attempt: round.number as u32,
             restarts: round.restarts,
@@ -50,7 +57,7 @@ impl Place {
             world_size: round.world_size(),
             group_rank,
             hosts: round.hosts.len(),
-            master_addr: first.map_or_else(String::new, |address| address.ip().to_string()),
+            master_addr: master_addr.map_or_else(String::new, |address| address.to_string()),
             master_port,
         }
     }

@@ -17,7 +17,7 @@ use torchrs::cuda::library::{SIMULATE, SIMULATED_LIBRARY, simulated_path};
 use torchrs::distributed::{ProcessGroup, StoreServer, init_process_group};
 use torchrs::multiprocessing::{Channel, Process};
 use torchrs::{Device, Error, Result};
-use torchrs_job::store::{LINKS_ADDRESS, LINKS_KEY, Uplink};
+use torchrs_job::store::{LINKS_ADDRESSES, LINKS_KEY, Uplink};
 
 /// Far longer than anything here takes; a wait that reaches it is a bug.
 pub const LONG: Duration = Duration::from_secs(60);
@@ -55,7 +55,7 @@ impl Hosts {
             let uplink = Box::new(Line(host as u64, line.clone()));
             let server = StoreServer::start_among_hosts(uplink, host == 0).unwrap();
             server.tell(LINKS_KEY, &[9; 32]);
-            server.tell(LINKS_ADDRESS, b"127.0.0.1");
+            server.tell(LINKS_ADDRESSES, b"127.0.0.1");
             Arc::new(server)
         };
         let servers: Vec<_> = (0..count).map(server).collect();

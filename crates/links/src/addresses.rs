@@ -1,9 +1,10 @@
 //! Where a process listens, as a value that travels through a store, and in which order to try it.
 
 use std::hash::{BuildHasher, RandomState};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use torchrs_error::{Error, Result};
+use torchrs_job::addresses;
 
 /// Of the bytes of [`Addresses::encode`].
 const VERSION: u8 = 1;
@@ -101,33 +102,12 @@ impl Addresses {
         if rest.is_empty() { Ok(addresses) } else { Err(wrong()) }
     }
 
-    /// The addresses, those first that most likely lead there from a process at `own`: the more leading bits an
-    /// address shares with one of its own, the nearer it is.
+    /// The addresses, those first that most likely lead there from a process at `own`.
     pub(crate) fn by_likelihood(&self, own: &Addresses) -> Vec<SocketAddr> {
         let mut list = self.list.clone();
-        let near = |address: &SocketAddr| {
-            own.list.iter().map(|mine| shared_bits(mine.ip(), address.ip())).max()
-        };
-        // Stable: among equals the order in which they were offered.
-        list.sort_by_key(|address| std::cmp::Reverse(near(address)));
+        let own: Vec<IpAddr> = own.list.iter().map(SocketAddr::ip).collect();
+        addresses::by_likelihood(&mut list, &own);
         list
-    }
-}
-
-/// As a share of the whole address, so that the two families compare: -1 for addresses of different ones, or where
-/// only one is of the loopback, which leads to another host never.
-fn shared_bits(a: IpAddr, b: IpAddr) -> i32 {
-    if a.is_loopback() != b.is_loopback() {
-        return -1;
-    }
-    match (a, b) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => {
-            4 * (Ipv4Addr::to_bits(a) ^ Ipv4Addr::to_bits(b)).leading_zeros() as i32
-        }
-        (IpAddr::V6(a), IpAddr::V6(b)) => {
-            (Ipv6Addr::to_bits(a) ^ Ipv6Addr::to_bits(b)).leading_zeros() as i32
-        }
-        _ => -1,
     }
 }
 
@@ -157,16 +137,6 @@ mod tests {
             "each listener has an id of its own"
         );
         assert!(Addresses::new(vec![]).is_err());
-    }
-
-    #[test]
-    fn the_same_subnet_comes_first() {
-        let own = of(&["10.1.0.5:1", "192.168.3.5:1", "[fd77::5]:1"]);
-        let peer =
-            of(&["127.0.0.1:1", "172.17.0.1:1", "10.9.0.6:1", "192.168.3.6:1", "[fd77::6]:1"]);
-        let order: Vec<String> =
-            peer.by_likelihood(&own).iter().map(|a| a.ip().to_string()).collect();
-        assert_eq!(order, ["fd77::6", "192.168.3.6", "10.9.0.6", "172.17.0.1", "127.0.0.1"]);
     }
 
     proptest! {

@@ -1,10 +1,9 @@
 //! How a connection or a call ends when it does not end well.
 
 use std::fmt::Write;
-use std::io;
 use std::net::SocketAddr;
 
-use torchrs_rendezvous::channel::Broken;
+use torchrs_rendezvous::proof::Refusal;
 
 /// Why a call on links failed. After one, the links are of no more use: each later call fails in the same way.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -57,62 +56,6 @@ pub enum Failure {
     /// What carries the data in the place of these connections has failed, in its own words.
     #[error("{0}")]
     Carrier(String),
-}
-
-/// What came of one attempt to connect.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// Nobody listens there.
-    #[error("refused: no process listens there")]
-    Refused,
-    /// There is no way there.
-    #[error("unreachable: {0}")]
-    Unreachable(String),
-    /// No answer.
-    #[error("no answer within {0:.1} s: a firewall or another network may be in between")]
-    TimedOut(f64),
-    /// It listens, and does not prove itself.
-    #[error("connected, but it did not prove itself within {0:.1} s")]
-    Silent(f64),
-    /// It closed the connection during the proof.
-    #[error("it closed the connection during the proof: its job token may be another one")]
-    Closed,
-    /// It is something else.
-    #[error(transparent)]
-    Foreign(#[from] Broken),
-    /// It belongs to this job, and is not the process that was looked for.
-    #[error("another process of this job listens there")]
-    WrongProcess,
-    /// It is the process, and has no room.
-    #[error("it holds too many connections that nobody has asked for")]
-    Busy,
-    /// Anything else.
-    #[error("{0}")]
-    Other(String),
-}
-
-impl Refusal {
-    /// Whether to ask again soon may not help: what answered says no.
-    pub(crate) fn is_answer(&self) -> bool {
-        !matches!(self, Refusal::Unreachable(_) | Refusal::TimedOut(_) | Refusal::Silent(_))
-    }
-
-    /// From an attempt to connect that took up to `seconds`.
-    pub(crate) fn of(error: &io::Error, seconds: f64) -> Self {
-        match error.kind() {
-            io::ErrorKind::ConnectionRefused => Refusal::Refused,
-            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Refusal::TimedOut(seconds),
-            io::ErrorKind::HostUnreachable
-            | io::ErrorKind::NetworkUnreachable
-            | io::ErrorKind::NetworkDown
-            | io::ErrorKind::AddrNotAvailable => Refusal::Unreachable(error.to_string()),
-            io::ErrorKind::ConnectionReset
-            | io::ErrorKind::BrokenPipe
-            | io::ErrorKind::UnexpectedEof => Refusal::Closed,
-            _ => Refusal::Other(error.to_string()),
-        }
-    }
 }
 
 fn places(places: &[usize]) -> String {

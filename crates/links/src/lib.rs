@@ -23,8 +23,9 @@ mod wire;
 
 pub use addresses::Addresses;
 pub use exchange::{Receive, Send};
-pub use failure::{Failure, Refusal};
+pub use failure::Failure;
 pub use header::MAX_FINGERPRINT;
 pub use links::{Call, Combine, Encryption, Links, Options, Watch};
 pub use listener::Listener;
 pub use notes::{Heard, Notes};
+pub use torchrs_rendezvous::proof::Refusal;

@@ -15,9 +15,10 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{Backlog, listen};
 use torchrs_error::{Context, Error, Result};
 use torchrs_rendezvous::channel::Channel;
+use torchrs_rendezvous::proof::Proof;
 
 use crate::addresses::Addresses;
-use crate::proof::{Answer, Hello, LIMIT, Proof};
+use crate::proof::{Answer, Hello, LIMIT};
 
 /// The most connections that have not proved themselves. One more takes the place of the oldest.
 const MOST_UNPROVED: usize = 128;
@@ -280,7 +281,7 @@ impl Door {
             Answer::Welcome
         };
         let is_welcome = answer == Answer::Welcome;
-        if proof.answer(answer).is_ok() && is_welcome {
+        if proof.say(&[answer as u8]).is_ok() && is_welcome {
             let Proof { socket, channel, .. } = proof;
             self.parked.add(Accepted { hello, socket, channel });
         }

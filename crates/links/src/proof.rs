@@ -4,14 +4,9 @@
 //! was recorded on one is of no use on another. Inside it the side that connects says which process it wants, for
 //! which group, from which place to which, and which stream of the pair this is.
 
-use std::io::{self, Read};
-use std::net::TcpStream;
 use std::time::Duration;
 
-use torchrs_rendezvous::channel::Channel;
-
-use crate::failure::Refusal;
-use crate::wire::flush;
+use torchrs_rendezvous::proof::Refusal;
 
 /// Whoever does not prove itself for so long is dropped.
 pub(crate) const LIMIT: Duration = Duration::from_secs(5);
@@ -36,7 +31,7 @@ pub(crate) struct Hello {
 }
 
 impl Hello {
-    fn encode(&self) -> Vec<u8> {
+    pub fn encode(&self) -> Vec<u8> {
         let mut bytes = PURPOSE.to_vec();
         bytes.extend_from_slice(&self.listener);
         bytes.extend_from_slice(&self.from.to_le_bytes());
@@ -74,64 +69,8 @@ pub(crate) enum Answer {
     Busy = 2,
 }
 
-/// A connection that is not proved yet, on a socket that does not block.
-pub(crate) struct Proof {
-    pub socket: TcpStream,
-    pub channel: Channel,
-    /// To say once the channel is open.
-    hello: Option<Vec<u8>>,
-    /// Whether a byte has come.
-    pub has_spoken: bool,
-}
-
-impl Proof {
-    /// On the side that connects.
-    pub fn of_caller(socket: TcpStream, key: &[u8; 32], hello: &Hello) -> Self {
-        let (channel, hello) = (Channel::initiator(key), Some(hello.encode()));
-        Proof { socket, channel, hello, has_spoken: false }
-    }
-
-    /// On the side that listens.
-    pub fn of_listener(socket: TcpStream, key: &[u8; 32]) -> Self {
-        Proof { socket, channel: Channel::responder(key), hello: None, has_spoken: false }
-    }
-
-    /// Sends and reads what can be: the other side's message once it is there. Never takes a byte that follows it.
-    pub fn go_on(&mut self) -> Result<Option<Vec<u8>>, Refusal> {
-        let failed = |error: io::Error| Refusal::of(&error, 0.0);
-        // A few hundred bytes at most in each direction: a full buffer is a peer that reads nothing.
-        flush(&self.socket, &mut self.channel).map_err(failed)?;
-        loop {
-            let mut room = [0; 512];
-            let want = self.channel.missing().min(room.len());
-            let count = match self.socket.read(&mut room[..want]) {
-                Ok(0) => return Err(Refusal::Closed),
-                Ok(count) => count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(failed(error)),
-            };
-            self.has_spoken = true;
-            let mut messages = self.channel.receive(&room[..count])?;
-            if self.channel.is_open()
-                && let Some(hello) = self.hello.take()
-            {
-                self.channel.send(&hello);
-            }
-            flush(&self.socket, &mut self.channel).map_err(failed)?;
-            if let Some(message) = messages.pop() {
-                return Ok(Some(message));
-            }
-        }
-    }
-
-    /// On the side that listens, after the message has come.
-    pub fn answer(&mut self, answer: Answer) -> io::Result<()> {
-        self.channel.send(&[answer as u8]);
-        flush(&self.socket, &mut self.channel)
-    }
-
-    /// On the side that connects: what the answer means.
+impl Answer {
+    /// On the side that connects: what came.
     pub fn understand(answer: &[u8]) -> Result<(), Refusal> {
         match answer {
             [0] => Ok(()),

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::sys::socket::{MsgFlags, recv, sendmsg};
 use torchrs_rendezvous::channel::Channel;
+use torchrs_rendezvous::proof::flush;
 
 /// How much is encrypted at a time.
 const CHUNK: usize = 128 << 10;
@@ -161,15 +162,6 @@ impl Secret {
             }
         }
     }
-}
-
-/// Sends what a channel has to send.
-pub(crate) fn flush(socket: &TcpStream, channel: &mut Channel) -> io::Result<()> {
-    while !channel.output().is_empty() {
-        let count = send(socket, &[IoSlice::new(channel.output())])?;
-        channel.sent(count);
-    }
-    Ok(())
 }
 
 /// Never a signal, when the other side is gone.

@@ -2,10 +2,12 @@
 //! stands for a host has one: its launcher, or what takes the launcher's place.
 
 use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use torchrs_error::{Error, Result};
-use torchrs_job::store::{AWAITS_WELCOME, LEADER, LINKS_ADDRESS, LINKS_KEY, StoreServer, Uplink};
+use torchrs_job::addresses;
+use torchrs_job::store::{AWAITS_WELCOME, LEADER, LINKS_ADDRESSES, LINKS_KEY, StoreServer, Uplink};
 
 use crate::driver::{Command, Commander, Config, Event, Rendezvous};
 use crate::protocol::Round;
@@ -83,9 +85,9 @@ impl HostStore {
         // What workers of a round prove to those of other hosts that they belong to it.
         let purpose = format!("torchrs links\n{}\n{}", round.number, self.job);
         server.tell(LINKS_KEY, &self.token.key(&purpose));
-        let address = round.hosts.get(group_rank).and_then(|host| host.addresses.first());
-        let address = address.map(|address| address.ip().to_string()).unwrap_or_default();
-        server.tell(LINKS_ADDRESS, address.as_bytes());
+        let own = round.hosts.get(group_rank).into_iter().flat_map(|host| &host.addresses);
+        let own = addresses::write(own.map(SocketAddr::ip));
+        server.tell(LINKS_ADDRESSES, own.as_bytes());
         let leader = round.hosts.iter().find(|host| host.id == round.leader);
         server.tell(LEADER, leader.map_or("", |host| &host.name).as_bytes());
         self.round.set(round.number);

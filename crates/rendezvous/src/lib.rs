@@ -2,6 +2,7 @@
 //! Knows nothing of `launcher` or `distributed`: what a worker is, or a tensor.
 
 pub mod action;
+pub mod calling;
 pub mod channel;
 pub mod driver;
 pub mod ending;
@@ -11,6 +12,7 @@ pub mod host_store;
 pub mod leader;
 pub mod lock;
 pub mod member;
+pub mod proof;
 pub mod protocol;
 pub mod settings;
 pub mod token;

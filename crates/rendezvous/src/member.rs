@@ -24,8 +24,13 @@ const PAUSE: Duration = Duration::from_millis(300);
 /// What a host wants done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Call a launcher: the first of these addresses that answers. What was called before is hung up on.
-    Call(Vec<SocketAddr>),
+    /// Call a launcher: by the first of these addresses that leads there. What was called before is hung up on.
+    Call {
+        /// Which; nothing: whoever is there.
+        id: Option<HostId>,
+        /// None: where the job begins.
+        addresses: Vec<SocketAddr>,
+    },
     /// Lead the job, and be a member of it: this host is called, and nothing is sent before it answers.
     Lead {
         /// The new leader's.
@@ -183,17 +188,16 @@ impl Member {
 
     /// Whom to call, in order: the leader of a job that begins, or the hosts of the last round, this one at its place
     /// if it has one.
-    fn candidates(&self) -> Vec<(HostId, Vec<SocketAddr>)> {
+    fn candidates(&self) -> Vec<(Option<HostId>, Vec<SocketAddr>)> {
         let Some(round) = self.latest() else {
-            let own = self.host.id;
             return vec![match &self.endpoint {
-                Some(addresses) => (HostId(!own.0), addresses.clone()),
-                None => (own, Vec::new()),
+                Some(addresses) => (None, addresses.clone()),
+                None => (Some(self.host.id), Vec::new()),
             }];
         };
         let leader = round.hosts.iter().filter(|h| h.id == round.leader);
         let others = round.hosts.iter().filter(|h| h.id != round.leader);
-        let all: Vec<_> = leader.chain(others).map(|h| (h.id, h.addresses.clone())).collect();
+        let all: Vec<_> = leader.chain(others).map(|h| (Some(h.id), h.addresses.clone())).collect();
         all
     }
 
@@ -205,9 +209,9 @@ impl Member {
             return;
         };
         self.place = place;
-        if *id != self.host.id {
+        if *id != Some(self.host.id) {
             self.leading = Leading::Called { at: now, place };
-            out.push(Action::Call(addresses.clone()));
+            out.push(Action::Call { id: *id, addresses: addresses.clone() });
             return;
         }
         // The leader ends its workers, too, when it hears of too few: not before that may they run elsewhere.
@@ -305,6 +309,8 @@ impl Member {
             (self.heard_leader_at, self.leader_is_gone) = (now, false);
         }
         match message {
+            // Whoever made the connection has read it.
+            ToMember::Here { .. } => {}
             ToMember::Refused { why } => self.fail(why, out),
             ToMember::NotLeader { round } => {
                 // Either it knows a later round, whose leader is the one to call, or it has not noticed yet what this

@@ -192,6 +192,11 @@ pub enum ToLeader {
 /// From the leader.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToMember {
+    /// The first message, from whoever was called, the leader or not: who it is. An address may lead to several hosts.
+    Here {
+        /// Its launcher.
+        id: HostId,
+    },
     /// It cannot take part, for good.
     Refused {
         /// What the user has to change.

@@ -1,7 +1,7 @@
 //! Hosts that meet over real sockets, on loopback.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use torchrs_rendezvous::driver::{Command, Config, Endpoint, Event, Rendezvous};
@@ -28,7 +28,7 @@ fn config(endpoint: &Endpoint, hosts: (u32, u32), place: usize) -> Config {
         token: JobToken::new("test", "0123456789abcdef").unwrap(),
         endpoint: endpoint.clone(),
         is_host: None,
-        local_addr: None,
+        local_addrs: Vec::new(),
         name: format!("h{place}"),
         nproc: 2,
         node_rank: None,
@@ -114,6 +114,51 @@ fn a_lost_host_is_noticed_at_once_and_the_rest_goes_on() {
         }
         let limit = Duration::from_secs(if dead == 0 { 9 } else { 3 });
         assert!(at.elapsed() < limit, "host {dead}: {:?}", at.elapsed());
+    }
+}
+
+#[test]
+fn a_host_offers_all_addresses_at_which_it_listens() {
+    let endpoint = endpoint();
+    let ip = |last: u8| IpAddr::from([127, 0, 0, last]);
+    let start = |place: usize| {
+        let own = if place == 0 { vec![ip(9), ip(1)] } else { vec![ip(20), ip(21)] };
+        let config = Config {
+            local_addrs: own,
+            is_host: Some(place == 0),
+            node_rank: Some(place as u32),
+            ..config(&endpoint, (2, 2), place)
+        };
+        Rendezvous::start(config).unwrap()
+    };
+    let hosts = [0, 1].map(start);
+    let (round, _) = started(&hosts[0]);
+    let of = |place: usize| round.hosts[place].addresses.iter();
+    // The endpoint first.
+    assert_eq!(of(0).map(|at| at.ip()).collect::<Vec<_>>(), [ip(1), ip(9)]);
+    assert_eq!(of(0).next().unwrap().port(), endpoint.port);
+    assert_eq!(of(1).map(|at| at.ip()).collect::<Vec<_>>(), [ip(20), ip(21)]);
+    for address in of(0).chain(of(1)) {
+        assert!(TcpStream::connect(address).is_ok(), "{address}");
+    }
+    let elsewhere = |address: &SocketAddr| TcpStream::connect((ip(30), address.port())).is_ok();
+    assert!(!of(0).chain(of(1)).any(elsewhere));
+    drop(started(&hosts[1]));
+}
+
+/// Whoever has no secret proves nothing.
+#[test]
+fn without_a_token_nothing_listens_beyond_the_loopback() {
+    for is_host in [true, false] {
+        let config = Config {
+            token: JobToken::of_loopback(),
+            is_host: Some(is_host),
+            local_addrs: vec!["127.0.0.1".parse().unwrap(), "192.0.2.1".parse().unwrap()],
+            ..config(&endpoint(), (2, 2), 0)
+        };
+        let host = Rendezvous::start(config).unwrap();
+        let Event::Fail(why) = next(&host) else { panic!("it listens") };
+        assert!(why.contains("TORCHRS_JOB_TOKEN") && why.contains("192.0.2.1"), "{why}");
     }
 }
 

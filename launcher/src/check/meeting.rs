@@ -1,7 +1,7 @@
 //! The hosts of a check, met as those of a job do: the same rendezvous, with a gathering in place of the workers' store.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
@@ -45,7 +45,7 @@ impl Meeting {
         let rendezvous = Rendezvous::start(config).map_err(|error| error.to_string())?;
         loop {
             match next(&rendezvous, until, "the other hosts")? {
-                Event::Start { round, group_rank, leads } => {
+                Event::Start { round, group_rank, leads, .. } => {
                     let waiting = BTreeMap::new();
                     let meeting = Meeting {
                         rendezvous,
@@ -77,10 +77,9 @@ impl Meeting {
         self.round.hosts.len()
     }
 
-    /// The address by which the others reach this host.
-    pub fn own_address(&self) -> IpAddr {
-        let address = self.round.hosts[self.place].addresses.first();
-        address.map_or(Ipv4Addr::LOCALHOST.into(), |address| address.ip())
+    /// The addresses by which the others may reach this host, the likeliest first.
+    pub fn own_addresses(&self) -> Vec<IpAddr> {
+        self.round.hosts[self.place].addresses.iter().map(|address| address.ip()).collect()
     }
 
     /// What to add to this host's CLOCK_MONOTONIC for the leader's, in nanoseconds.

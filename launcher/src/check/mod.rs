@@ -219,18 +219,20 @@ impl Check<'_> {
         let key = config.token.key(&format!("torchrs check\n{}", config.settings.job));
         let mut meeting = Meeting::join(config, self.until, &print)?;
         // Where workers would listen.
-        let address = meeting.own_address();
-        let at = [SocketAddr::new(address, 0)];
+        let addresses = meeting.own_addresses();
+        let address = addresses.first().copied();
+        let at: Vec<SocketAddr> =
+            addresses.iter().map(|address| SocketAddr::new(*address, 0)).collect();
         let listener = Listener::bind(&at, &[], key).map_err(|error| error.to_string())?;
         let (mark, mut in_folder) = self.put_mark(meeting.place, &mut facts);
         let rule = std::env::var("NCCL_SOCKET_IFNAME").ok();
         own.push(interfaces::nccl(
             &interfaces::interfaces(),
             rule.as_deref(),
-            Some(address),
+            address,
             facts.gpus.count,
         ));
-        facts.address = Some(address);
+        facts.address = address;
         facts.listener = listener.addresses().encode();
         facts.clock_ns = wall_less_leaders(meeting.clock_offset());
         facts.findings = own;

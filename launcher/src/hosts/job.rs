@@ -1,5 +1,6 @@
 //! This launcher's way through a job over several hosts: rounds of workers, until the job is over.
 
+use std::net::IpAddr;
 use std::time::SystemTime;
 
 use nix::sys::signal::Signal;
@@ -88,8 +89,8 @@ impl Job<'_> {
     /// The exit code, when the job is over.
     fn handle(&mut self, event: Event) -> Result<Option<i32>, Failure> {
         match event {
-            Event::Start { round, group_rank, leads } => {
-                return Ok(self.run_round(&round, group_rank, leads));
+            Event::Start { round, group_rank, leads, first_host } => {
+                return Ok(self.run_round(&round, (group_rank, leads), first_host));
             }
             Event::Restarting(ending) => {
                 (self.say)(Story::new(self.plan, &ending, self.started_at).restart_notice());
@@ -128,10 +129,16 @@ impl Job<'_> {
     }
 
     /// The exit code, when this host leaves the job.
-    fn run_round(&mut self, round: &Round, group_rank: usize, leads: bool) -> Option<i32> {
+    fn run_round(
+        &mut self,
+        round: &Round,
+        (group_rank, leads): (usize, bool),
+        first_host: Option<IpAddr>,
+    ) -> Option<i32> {
         let led = round.hosts.iter().find(|host| host.id == round.leader);
         self.leader = led.map(|host| host.name.clone());
-        let place = Place::in_round(round, group_rank, self.plan.nproc, self.plan.master_port);
+        let master = (first_host, self.plan.master_port);
+        let place = Place::in_round(round, group_rank, self.plan.nproc, master);
         let opened = self.link.host.open(round, group_rank, leads);
         let opened = opened.doing(|| "cannot start the store".into());
         let started = opened.and_then(|()| Group::start(self.plan, self.watch, &place, &self.link));

@@ -26,7 +26,8 @@ pub struct HostsPlan {
     pub endpoint: (String, u16),
     /// Whether that is here; nothing: if the address is this host's and free.
     pub is_host: Option<bool>,
-    pub local_addr: Option<IpAddr>,
+    /// The only addresses at which it listens; none: all by which others may reach it.
+    pub local_addrs: Vec<IpAddr>,
     pub node_rank: Option<u32>,
     /// The shared folder in which ties are decided.
     pub lock: Option<PathBuf>,
@@ -102,12 +103,13 @@ impl HostsPlan {
             None => token::given(options.token_file.as_deref(), &endpoint)
                 .map_err(|error| error.to_string())?,
         };
-        let local_addr = options.local_addr.as_deref().map(own_address).transpose()?;
+        let local_addrs = options.local_addr.as_deref().map(own_addresses).transpose()?;
+        let local_addrs = local_addrs.unwrap_or_default();
         Ok(Some(HostsPlan {
             settings,
             endpoint: (endpoint.host, endpoint.port),
             is_host,
-            local_addr,
+            local_addrs,
             node_rank: options.node_rank,
             lock: options.rdzv_lock.clone(),
             token,
@@ -128,7 +130,7 @@ impl HostsPlan {
             token: self.job_token()?,
             endpoint: Endpoint { host, port },
             is_host: self.is_host,
-            local_addr: self.local_addr,
+            local_addrs: self.local_addrs.clone(),
             name: name.to_string_lossy().into_owned(),
             nproc: nproc as u32,
             node_rank: self.node_rank,
@@ -168,13 +170,23 @@ fn static_endpoint(options: &Options) -> Result<(Endpoint, Option<bool>), String
     Ok((Endpoint { host, port }, Some(rank == 0)))
 }
 
-fn own_address(text: &str) -> Result<IpAddr, String> {
-    let resolved =
-        (text, 0).to_socket_addrs().map_err(|error| format!("--local-addr `{text}`: {error}"))?;
-    resolved
-        .map(|address| address.ip())
-        .next()
-        .ok_or_else(|| format!("--local-addr `{text}` has no address"))
+/// Of a list of names and addresses, each address once.
+fn own_addresses(text: &str) -> Result<Vec<IpAddr>, String> {
+    let mut found = Vec::new();
+    for name in text.split(',').map(str::trim) {
+        let wrong = |what: String| format!("--local-addr `{text}`: `{name}` {what}");
+        let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+        if name.is_empty() {
+            return Err(wrong("names no address: write HOST or HOST,HOST".into()));
+        }
+        let resolved = (name, 0).to_socket_addrs();
+        let mut resolved = resolved.map_err(|error| wrong(format!("is not known: {error}")))?;
+        let address = resolved.next().ok_or_else(|| wrong("has no address".into()))?.ip();
+        if !found.contains(&address) {
+            found.push(address);
+        }
+    }
+    Ok(found)
 }
 
 /// `N` or `MIN:MAX`.
@@ -282,6 +294,19 @@ mod tests {
         );
         assert_eq!(settings.last_call, Duration::from_millis(500));
         assert_eq!(settings.join_timeout, Duration::from_secs(7));
+    }
+
+    #[test]
+    fn several_own_addresses_are_a_list() {
+        let list = |text: &str| own_addresses(text).map(torchrs_job::addresses::write);
+        assert_eq!(list("10.0.0.1").unwrap(), "10.0.0.1");
+        assert_eq!(
+            list("10.0.0.1, [fd77::1],fd77::2,10.0.0.1").unwrap(),
+            "10.0.0.1,fd77::1,fd77::2"
+        );
+        for text in ["", "10.0.0.1,", "10.0.0.1,no-such.invalid"] {
+            assert!(list(text).unwrap_err().starts_with("--local-addr `"), "{text}");
+        }
     }
 
     #[test]

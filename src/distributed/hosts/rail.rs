@@ -107,7 +107,7 @@ impl HostsBackend {
                 let how = String::from_utf8_lossy(&how);
                 format!("rank {rank} has ended before it came to a message: {how}")
             }
-            Err(_) if self.world.members[rank].has_left() => {
+            Err(_) if self.world.members[rank].has_left(&self.world.listener) => {
                 format!("rank {rank} has left the process group before it came to a message")
             }
             Err(_) => return,

@@ -2,11 +2,12 @@
 //! do, and then their hosts ([`cards`](super::cards)).
 
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
-use torchrs_job::store::{LINKS_ADDRESS, LINKS_KEY};
+use torchrs_job::addresses;
+use torchrs_job::store::{LINKS_ADDRESSES, LINKS_KEY};
 use torchrs_links::{Addresses, Encryption, Listener};
 
 use super::HostsBackend;
@@ -20,6 +21,8 @@ use crate::error::{Error, Result};
 
 /// How long a process may take to say whether it listens.
 const PROBE: Duration = Duration::from_millis(100);
+/// How many of its addresses it is asked at.
+const MOST_PROBED: usize = 3;
 
 /// What a process knows of all others of its job.
 pub(super) struct World {
@@ -55,7 +58,7 @@ pub(in crate::distributed) fn join(
     deadline: &Deadline,
 ) -> Result<Arc<HostsBackend>> {
     let joining = store.within(*deadline);
-    let (address, key) = of_launcher(env, &joining)?;
+    let (addresses, key) = of_launcher(env, &joining)?;
     let WorkerEnv { rank, local_rank, local_world_size, world_size, .. } = *env;
     let first = rank.checked_sub(local_rank).filter(|first| first + local_world_size <= world_size);
     let Some(first) = first else {
@@ -65,7 +68,7 @@ pub(in crate::distributed) fn join(
         );
         return Err(Error::config("RANK", what));
     };
-    let listener = Listener::bind(&[SocketAddr::new(address, 0)], &[], key)?;
+    let listener = Listener::bind(&still_here(&addresses), &[], key)?;
     let local = Seat {
         rank: local_rank,
         ranks: (first..first + local_world_size).collect(),
@@ -102,11 +105,11 @@ pub(in crate::distributed) fn join(
 }
 
 /// Where to listen, and the key that all workers of the job share.
-fn of_launcher(env: &WorkerEnv, store: &Store) -> Result<(IpAddr, [u8; 32])> {
-    let address = store.try_get(LINKS_ADDRESS)?;
+fn of_launcher(env: &WorkerEnv, store: &Store) -> Result<(Vec<IpAddr>, [u8; 32])> {
+    let addresses = store.try_get(LINKS_ADDRESSES)?;
     let key = store.try_get(LINKS_KEY)?.and_then(|key| <[u8; 32]>::try_from(key).ok());
-    let address = address.and_then(|text| String::from_utf8(text).ok()?.parse().ok());
-    address.zip(key).ok_or_else(|| {
+    let addresses = addresses.and_then(|text| addresses::read(std::str::from_utf8(&text).ok()?));
+    addresses.zip(key).ok_or_else(|| {
         let what = format!(
             "is {} and WORLD_SIZE is {}, but the store that was given for the group is not that of a job over several \
              hosts (`Store::from_env`), which says how to reach workers of other hosts",
@@ -114,6 +117,21 @@ fn of_launcher(env: &WorkerEnv, store: &Store) -> Result<(IpAddr, [u8; 32])> {
         );
         Error::config("LOCAL_WORLD_SIZE", what)
     })
+}
+
+/// At any port of each of these addresses that the host still has: it may have lost a network since its launcher began.
+/// All, where it has none.
+fn still_here(addresses: &[IpAddr]) -> Vec<SocketAddr> {
+    let is_here = |address: &&IpAddr| {
+        let bound = UdpSocket::bind((**address, 0));
+        !bound.is_err_and(|error| error.kind() == ErrorKind::AddrNotAvailable)
+    };
+    let here: Vec<SocketAddr> =
+        addresses.iter().filter(is_here).map(|address| SocketAddr::new(*address, 0)).collect();
+    match here.is_empty() {
+        true => addresses.iter().map(|address| SocketAddr::new(*address, 0)).collect(),
+        false => here,
+    }
 }
 
 /// MPI, where all ranks have it.
@@ -131,13 +149,22 @@ fn join_mpi(env: &WorkerEnv, cards: &[Card], deadline: &Deadline) -> Result<Opti
 }
 
 impl Member {
-    /// Whether its process is there and listens no more, as it did when the job began: it has left all groups.
-    pub fn has_left(&self) -> bool {
-        let refused = |address: &SocketAddr| {
-            let called = TcpStream::connect_timeout(address, PROBE);
-            called.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
-        };
-        self.addresses.list().iter().all(refused)
+    /// Whether its process is there and listens no more, as it did when the job began: it has left all groups. `own` is
+    /// the asker's listener.
+    pub fn has_left(&self, own: &Listener) -> bool {
+        let own: Vec<IpAddr> = own.addresses().list().iter().map(SocketAddr::ip).collect();
+        let mut order = self.addresses.list().to_vec();
+        addresses::by_likelihood(&mut order, &own);
+        // Those with another network in between say nothing, or something else.
+        order.retain(|address| !addresses::is_ambiguous(address.ip(), &own));
+        let mut is_refused = false;
+        for address in order.iter().take(MOST_PROBED) {
+            match TcpStream::connect_timeout(address, PROBE) {
+                Ok(_) => return false,
+                Err(error) => is_refused |= error.kind() == ErrorKind::ConnectionRefused,
+            }
+        }
+        is_refused
     }
 }
 

@@ -148,7 +148,7 @@ impl OverHosts {
             token,
             endpoint: Endpoint { host, port },
             is_host: Some(self.group_rank == 0),
-            local_addr: None,
+            local_addrs: Vec::new(),
             name,
             nproc: self.local_world_size,
             node_rank: Some(self.group_rank),

@@ -407,7 +407,9 @@ impl Host {
             let Stores::Among { host, .. } = &self.store else { return };
             let Some(event) = host.next() else { return };
             match event {
-                Event::Start { round, group_rank, leads } => self.begin(&round, group_rank, leads),
+                Event::Start { round, group_rank, leads, .. } => {
+                    self.begin(&round, group_rank, leads)
+                }
                 Event::Say(text) => {
                     let speaker = (0..self.workers.len()).find(|&place| self.is_speaker(place));
                     self.waits = cut(&text);

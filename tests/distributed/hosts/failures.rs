@@ -8,7 +8,7 @@ use torchrs::distributed::{
 use torchrs::multiprocessing::Channel;
 use torchrs::multiprocessing::report::monotonic_ns;
 use torchrs::{Dtype, Error, Result, Tensor};
-use torchrs_job::store::{LEADER, LINKS_ADDRESS, LINKS_KEY, Uplink};
+use torchrs_job::store::{LEADER, LINKS_ADDRESSES, LINKS_KEY, Uplink};
 
 use super::{LONG, join_job, message, start};
 
@@ -258,7 +258,7 @@ impl Uplink for Silence {
 fn who_joins_waits_for_a_silent_store_no_longer_than_its_timeout() {
     let server = StoreServer::start_among_hosts(Box::new(Silence), false).unwrap();
     server.tell(LINKS_KEY, &[9; 32]);
-    server.tell(LINKS_ADDRESS, b"127.0.0.1");
+    server.tell(LINKS_ADDRESSES, b"127.0.0.1");
     server.tell(LEADER, b"node7");
     let set = [("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_WORLD_SIZE", "1"), ("GROUP_RANK", "1")];
     let value = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| v.into());

@@ -12,5 +12,5 @@ mod state;
 #[doc(hidden)]
 pub mod wire;
 
-pub use hosts::{AWAITS_WELCOME, LEADER, LINKS_ADDRESS, LINKS_KEY, OF_HOST, Uplink, WELCOME};
+pub use hosts::{AWAITS_WELCOME, LEADER, LINKS_ADDRESSES, LINKS_KEY, OF_HOST, Uplink, WELCOME};
 pub use server::StoreServer;

@@ -7,8 +7,10 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use torchrs_error::{Error, Result};
+use torchrs_job::addresses::is_ambiguous;
 
-use super::own::own_addresses;
+use super::list;
+use super::own::{all_addresses, is_here, own_addresses};
 
 /// How long a job's port may be taken by the job before.
 const LEAVES_WITHIN: Duration = Duration::from_secs(2);
@@ -109,51 +111,89 @@ impl Endpoint {
     }
 
     /// What to tell the user of a host whose name leads to its loopback.
-    pub(super) fn why_elsewhere(&self, listener: &TcpListener) -> Option<String> {
-        let at = listener.local_addr().ok().filter(|at| !at.ip().is_loopback())?;
+    pub(super) fn why_elsewhere(&self, listeners: &[TcpListener]) -> Option<String> {
+        let at = listeners.iter().filter_map(|listener| listener.local_addr().ok());
+        let at: Vec<SocketAddr> = at.filter(|at| !at.ip().is_loopback()).collect();
         let found = self.look_up().ok()?.into_iter().find(|found| found.ip().is_loopback())?;
-        Some(format!(
-            "`{}` is {} on this host, where others cannot reach it: this host listens at {at} (--local-addr names \
-             another address)",
-            self.host,
-            found.ip()
-        ))
+        (!at.is_empty()).then(|| {
+            format!(
+                "`{}` is {} on this host, where others cannot reach it: this host listens at {} (--local-addr names \
+                 another address)",
+                self.host,
+                found.ip(),
+                list(&at)
+            )
+        })
     }
 
-    /// Listens there, if the address is this host's. `Ok(None)`: it is another host's, or somebody listens there.
-    /// `own`: the address that the user wants of several of this host.
+    /// Listens there, at each of its addresses that is this host's. `Ok(None)`: it is another host, or somebody listens
+    /// there. `named`: the only addresses at which the user wants this host to listen; none: all.
     pub(super) fn listen(
         &self,
         is_host: Option<bool>,
-        own: Option<IpAddr>,
-    ) -> Result<Option<TcpListener>> {
+        named: &[IpAddr],
+    ) -> Result<Option<Vec<TcpListener>>> {
         let mine = is_host == Some(true);
-        let mut addresses = match self.resolve() {
+        let wrong = |why: String| Error::config("--rdzv-endpoint", format!("`{self}`: {why}"));
+        let all = match self.resolve() {
             Ok(addresses) => addresses,
             Err(why) if mine => return Err(Error::config("--rdzv-endpoint", why)),
             Err(_) => return Ok(None),
         };
-        let wanted = |address: &&SocketAddr| Some(address.ip()) == own;
-        if let Some(wanted) = addresses.iter().find(wanted).copied() {
-            addresses = vec![wanted];
+        if !mine && !is_here(&self.host, &all) {
+            return Ok(None);
         }
-        let mut trouble = String::new();
-        for address in addresses {
+        let own = all_addresses();
+        let is_own =
+            |address: &&SocketAddr| address.ip().is_loopback() || own.contains(&address.ip());
+        let mut here: Vec<SocketAddr> = all.iter().filter(is_own).copied().collect();
+        if here.is_empty() {
+            // The system says what is wrong with them.
+            here.clone_from(&all);
+        }
+        let wanted = |address: &SocketAddr| named.is_empty() || named.contains(&address.ip());
+        if !here.iter().any(wanted) {
+            let names: Vec<String> = named.iter().map(ToString::to_string).collect();
+            let what = format!(
+                "names {}, and the job begins on this host at {}: name an address of that, too",
+                names.join(","),
+                list(&here)
+            );
+            return Err(Error::config("--local-addr", what));
+        }
+        here.retain(wanted);
+        // Launchers that begin at once on one host all try the same address first: one of them has it, and all.
+        here.sort();
+        let (mut listeners, mut trouble) = (Vec::new(), String::new());
+        for address in here {
             match bind(address, mine) {
-                Ok(listener) => return Ok(Some(listener)),
-                Err(error) => trouble = format!("cannot listen at {address}: {error}"),
+                Ok(listener) => listeners.push((address, listener)),
+                Err(error) => {
+                    trouble = format!("cannot listen at {address}: {error}");
+                    match error.kind() {
+                        ErrorKind::AddrInUse if mine => return Err(wrong(trouble)),
+                        ErrorKind::AddrInUse => return Ok(None),
+                        // Such as of IPv6 where there is none.
+                        _ => {}
+                    }
+                }
             }
         }
-        match mine {
-            true => Err(Error::config("--rdzv-endpoint", format!("`{self}`: {trouble}"))),
-            false => Ok(None),
+        if listeners.is_empty() {
+            return if mine { Err(wrong(trouble)) } else { Ok(None) };
         }
+        // As the name's addresses come.
+        listeners.sort_by_key(|(address, _)| all.iter().position(|other| other == address));
+        Ok(Some(listeners.into_iter().map(|(_, listener)| listener).collect()))
     }
 
     /// This host's address on the way there. Nothing is sent.
     pub(super) fn own_address(&self) -> std::result::Result<IpAddr, String> {
         let mut trouble = String::new();
-        for address in self.resolve()? {
+        let (mut addresses, own) = (self.resolve()?, all_addresses());
+        // To an address that this host has, too, the way is short and leads nowhere else.
+        addresses.sort_by_key(|address| is_ambiguous(address.ip(), &own));
+        for address in addresses {
             let any: SocketAddr = match address {
                 SocketAddr::V4(_) => ([0; 4], 0).into(),
                 SocketAddr::V6(_) => ([0u16; 8], 0).into(),
@@ -227,10 +267,10 @@ mod tests {
     fn this_hosts_own_address_is_found_without_a_packet() {
         let endpoint: Endpoint = "127.0.0.1:9".parse().unwrap();
         assert!(endpoint.own_address().unwrap().is_loopback());
-        assert!(endpoint.listen(Some(false), None).is_ok());
+        assert!(endpoint.listen(Some(false), &[]).is_ok());
         let elsewhere: Endpoint = "192.0.2.1:29400".parse().unwrap();
-        assert!(elsewhere.listen(None, None).unwrap().is_none());
-        let error = elsewhere.listen(Some(true), None).unwrap_err().to_string();
+        assert!(elsewhere.listen(None, &[]).unwrap().is_none());
+        let error = elsewhere.listen(Some(true), &[]).unwrap_err().to_string();
         assert!(error.contains("--rdzv-endpoint") && error.contains("192.0.2.1"), "{error}");
     }
 }

@@ -41,8 +41,9 @@ pub struct Config {
     pub endpoint: Endpoint,
     /// Whether this host sits there; nothing: if the endpoint's address is its own and free.
     pub is_host: Option<bool>,
-    /// The address at which other hosts reach this one; nothing: the one by which it reaches the endpoint.
-    pub local_addr: Option<IpAddr>,
+    /// The addresses at which other hosts reach this one, and the only ones at which it listens; none: all by which they
+    /// may.
+    pub local_addrs: Vec<IpAddr>,
     /// What the system calls this host.
     pub name: String,
     /// Workers that it starts.
@@ -64,6 +65,8 @@ pub enum Event {
         group_rank: usize,
         /// Whether this host leads it.
         leads: bool,
+        /// The address of the round's first host by which this one reaches it best.
+        first_host: Option<IpAddr>,
     },
     /// End the workers, then [`Command::WorkersEnded`].
     Stop {
@@ -245,7 +248,7 @@ impl Drop for Rendezvous {
     }
 }
 
-/// An address, as messages show it.
+/// Addresses, as messages show them.
 fn list(addresses: &[SocketAddr]) -> String {
     addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }

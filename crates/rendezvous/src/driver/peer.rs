@@ -1,12 +1,13 @@
 //! A connection to another launcher: a socket and the [`Channel`] on it.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::dial::Reached;
 use crate::channel::Channel;
 
 /// Bytes that wait for a peer that does not read them. More, and it is given up.
@@ -27,13 +28,23 @@ pub(super) struct Peer {
 pub(super) type Gone = String;
 
 impl Peer {
-    /// With a socket that is connected. `calls`: this side has opened it.
-    pub fn new(socket: TcpStream, key: &[u8; 32], calls: bool) -> std::io::Result<Self> {
+    /// Of a caller, who has to prove itself.
+    pub fn of_caller(socket: TcpStream, key: &[u8; 32]) -> std::io::Result<Self> {
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)?;
         let address = socket.peer_addr()?;
-        let channel = if calls { Channel::initiator(key) } else { Channel::responder(key) };
-        Ok(Peer { socket, channel, address, closing: false })
+        Ok(Peer { socket, channel: Channel::responder(key), address, closing: false })
+    }
+
+    /// Of a launcher that was called and has proved itself.
+    pub fn of_called(reached: Reached) -> Self {
+        let Reached { socket, channel, address, .. } = reached;
+        Peer { socket, channel, address, closing: false }
+    }
+
+    /// The address of this host's end.
+    pub fn own_address(&self) -> Option<IpAddr> {
+        self.socket.local_addr().ok().map(|address| address.ip())
     }
 
     pub fn is_open(&self) -> bool {

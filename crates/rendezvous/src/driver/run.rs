@@ -1,7 +1,9 @@
 //! The thread of a rendezvous: sockets, clock, and what the state machines want done.
 
+mod calls;
+
 use std::collections::{BTreeMap, VecDeque};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -14,8 +16,9 @@ use nix::sys::eventfd::EventFd;
 use nix::time::{ClockId, clock_gettime};
 use torchrs_error::{Context, Error, Result};
 
-use super::dial::{Dialed, Failed, Line};
+use super::dial::{Callee, Line};
 use super::peer::Peer;
+use super::place::Place;
 use super::{Command, Config, Event, Input};
 use crate::action::{self, Connection};
 use crate::leader::Leader;
@@ -31,7 +34,8 @@ const MOST_UNPROVED: usize = 128;
 const LINGER: Duration = Duration::from_secs(2);
 
 const WAKE: u64 = u64::MAX;
-const LISTENER: u64 = u64::MAX - 1;
+/// That of the first listener; those of the others follow.
+const LISTENERS: u64 = u64::MAX - 1000;
 /// The connection of the leader's own host.
 const OWN: Connection = 0;
 
@@ -52,12 +56,12 @@ impl Outlet {
 }
 
 /// What a connection is for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
     /// This host called its leader, or one that may be.
     ToLeader,
     /// This host tells the other what it leads, and hangs up.
-    Claim(Box<ToLeader>),
+    Claim,
     /// Another host called.
     Incoming,
 }
@@ -100,7 +104,7 @@ pub(super) struct Driver {
     line: Line,
     inputs: Receiver<Input>,
     epoll: Epoll,
-    listener: TcpListener,
+    listeners: Vec<TcpListener>,
     member: Option<Member>,
     leader: Option<Leader>,
     link: Link,
@@ -108,6 +112,8 @@ pub(super) struct Driver {
     /// Of connections and calls.
     next: u64,
     claims: BTreeMap<u64, ToLeader>,
+    /// The address by which each launcher was reached last.
+    reached: BTreeMap<HostId, SocketAddr>,
     later: VecDeque<Later>,
     /// Of a job in which a shared folder decides ties.
     lock: Option<Lock>,
@@ -125,12 +131,14 @@ impl Driver {
         outlet: Outlet,
         line: Line,
         inputs: Receiver<Input>,
-        (listener, sits_there): (TcpListener, bool),
+        Place { listeners, sits_there }: Place,
     ) -> Result<Self> {
-        listener.set_nonblocking(true).context(|| "listen for other hosts")?;
         let what = || "wait for other hosts";
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).context(what)?;
-        epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER)).context(what)?;
+        for (number, listener) in (LISTENERS..).zip(&listeners) {
+            listener.set_nonblocking(true).context(|| "listen for other hosts")?;
+            epoll.add(listener, EpollEvent::new(EpollFlags::EPOLLIN, number)).context(what)?;
+        }
         epoll.add(&*line.wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE)).context(what)?;
         let key = config.token.key("torchrs rendezvous");
         let id = HostId(random()?);
@@ -144,13 +152,14 @@ impl Driver {
             line,
             inputs,
             epoll,
-            listener,
+            listeners,
             member: None,
             leader: None,
             link: Link::None,
             peers: BTreeMap::new(),
             next: OWN + 1,
             claims: BTreeMap::new(),
+            reached: BTreeMap::new(),
             later: VecDeque::new(),
             lock,
             awaits_welcome: false,
@@ -174,7 +183,11 @@ impl Driver {
         Ok(Host {
             id: self.id,
             name: self.config.name.clone(),
-            addresses: vec![self.listener.local_addr()?],
+            addresses: self
+                .listeners
+                .iter()
+                .map(TcpListener::local_addr)
+                .collect::<std::io::Result<_>>()?,
             nproc: self.config.nproc,
             node_rank: self.config.node_rank,
             version: version.to_owned(),
@@ -209,7 +222,7 @@ impl Driver {
             for event in &events[..count] {
                 match event.data() {
                     WAKE => self.take_inputs(),
-                    LISTENER => self.accept(),
+                    number @ LISTENERS.. => self.accept((number - LISTENERS) as usize),
                     number => self.peer_is_ready(number),
                 }
                 self.settle();
@@ -383,55 +396,27 @@ impl Driver {
         self.do_leader(out);
     }
 
-    fn dialed(&mut self, dialed: Dialed) {
-        let Dialed { number, result } = dialed;
-        let claim = self.claims.remove(&number);
-        if claim.is_none() && self.link != Link::Dialing(number) {
-            return;
-        }
-        let opened = result.and_then(|socket| {
-            Peer::new(socket, &self.key, true)
-                .map_err(|error| Failed { why: error.to_string(), refused: false })
-        });
-        match (opened, claim) {
-            (Ok(peer), Some(claim)) => {
-                self.enter(peer, Use::Claim(Box::new(claim)));
-            }
-            (Ok(peer), None) => {
-                if let Some(number) = self.enter(peer, Use::ToLeader) {
-                    self.link = Link::Peer(number);
-                }
-            }
-            (Err(_), Some(_)) => {}
-            (Err(failed), None) => {
-                self.link = Link::None;
-                let (now, mut out) = (self.now(), Vec::new());
-                self.member_mut().hung_up(&failed.why, failed.refused, now, &mut out);
-                self.do_member(out);
-            }
-        }
-    }
-
     fn enter(&mut self, peer: Peer, used: Use) -> Option<u64> {
         let number = self.next;
         self.next += 1;
         self.epoll.add(&peer, EpollEvent::new(EpollFlags::EPOLLIN, number)).ok()?;
-        let entry = Entry { peer, used, since: self.now(), open: false, writes: false };
+        let open = peer.is_open();
+        let entry = Entry { peer, used, since: self.now(), open, writes: false };
         self.peers.insert(number, entry);
         self.flush(number);
         Some(number)
     }
 
-    fn accept(&mut self) {
+    fn accept(&mut self, listener: usize) {
         // Others wait in the kernel's queue till the next turn of the loop.
         for _ in 0..64 {
-            match self.listener.accept() {
+            match self.listeners[listener].accept() {
                 Ok((socket, _)) => {
                     let unproved = self.peers.values().filter(|entry| !entry.open).count();
                     if unproved >= MOST_UNPROVED {
                         continue;
                     }
-                    if let Ok(peer) = Peer::new(socket, &self.key, false) {
+                    if let Ok(peer) = Peer::of_caller(socket, &self.key) {
                         self.enter(peer, Use::Incoming);
                     }
                 }
@@ -454,7 +439,6 @@ impl Driver {
             }
             Use::ToLeader => {
                 let (messages, gone) = entry.peer.receive::<ToMember>();
-                self.opened(number);
                 for message in messages {
                     let (now, mut out) = (self.now(), Vec::new());
                     if self.link == Link::Peer(number) {
@@ -464,37 +448,24 @@ impl Driver {
                 }
                 gone.into_iter().for_each(|why| self.lose(number, why));
             }
-            Use::Claim(_) => {
+            Use::Claim => {
                 let (_, gone) = entry.peer.receive::<ToMember>();
-                self.opened(number);
                 gone.into_iter().for_each(|why| self.lose(number, why));
             }
         }
     }
 
-    /// Looks whether a connection has been proved just now.
+    /// Looks whether a caller has proved itself just now: it learns who answers.
     fn opened(&mut self, number: u64) {
         let Some(entry) = self.peers.get_mut(&number) else { return };
         if entry.open || !entry.peer.is_open() {
             return;
         }
         entry.open = true;
-        match entry.used.clone() {
-            Use::Incoming if self.leader.is_none() => {
-                let referral = self.member.as_ref().map(Member::referral);
-                let entry = self.peers.get_mut(&number).expect("just there");
-                entry.peer.send(&referral.unwrap_or(ToMember::NotLeader { round: None }));
-            }
-            Use::Incoming => {}
-            Use::Claim(claim) => {
-                entry.peer.send(&*claim);
-                entry.peer.closing = true;
-            }
-            Use::ToLeader => {
-                let (now, mut out) = (self.now(), Vec::new());
-                self.member_mut().called(now, &mut out);
-                self.do_member(out);
-            }
+        entry.peer.send(&ToMember::Here { id: self.id });
+        if self.leader.is_none() {
+            let referral = self.member.as_ref().map(Member::referral);
+            entry.peer.send(&referral.unwrap_or(ToMember::NotLeader { round: None }));
         }
     }
 
@@ -511,7 +482,7 @@ impl Driver {
         let Some(entry) = self.forget(number) else { return };
         let (now, mut out) = (self.now(), Vec::new());
         match entry.used {
-            Use::Claim(_) => {}
+            Use::Claim => {}
             Use::Incoming => {
                 if let Some(leader) = &mut self.leader {
                     leader.disconnected(number, now, &mut out);
@@ -521,14 +492,7 @@ impl Driver {
             }
             Use::ToLeader if self.link == Link::Peer(number) => {
                 self.link = Link::None;
-                let address = entry.peer.address;
-                let why = match entry.open {
-                    true => format!("{address}: {why}"),
-                    false => format!(
-                        "{address} did not prove that it has the job's token ({why}): set the same \
-                         TORCHRS_JOB_TOKEN on all hosts"
-                    ),
-                };
+                let why = format!("{}: {why}", entry.peer.address);
                 let mut out = Vec::new();
                 self.member_mut().hung_up(&why, false, now, &mut out);
                 self.do_member(out);
@@ -554,12 +518,11 @@ impl Driver {
     fn do_member(&mut self, actions: Vec<member::Action>) {
         for action in actions {
             match action {
-                member::Action::Call(addresses) => {
+                member::Action::Call { id, addresses } => {
                     self.hang_up();
-                    let number = self.next;
-                    self.next += 1;
+                    let reached_at = id.and_then(|id| self.reached.get(&id).copied());
+                    let number = self.dial(Callee { id, addresses, reached_at });
                     self.link = Link::Dialing(number);
-                    self.line.dial(number, addresses, &self.config.endpoint);
                 }
                 member::Action::Lead { term, after } => {
                     self.hang_up();
@@ -581,16 +544,15 @@ impl Driver {
                 },
                 member::Action::Claim(addresses, round) => {
                     let job = self.config.settings.job.clone();
-                    let number = self.next;
-                    self.next += 1;
+                    let number = self.dial(Callee { addresses, ..Callee::default() });
                     self.claims.insert(number, ToLeader::Claim { job, round });
-                    self.line.dial(number, addresses, &self.config.endpoint);
                 }
                 member::Action::Start(round) => {
                     self.awaits_welcome = false;
                     let group_rank = round.group_rank(self.id).expect("it takes part");
                     let leads = round.leader == self.id;
-                    self.outlet.give(Event::Start { round, group_rank, leads });
+                    let first_host = self.way_to_first(&round);
+                    self.outlet.give(Event::Start { round, group_rank, leads, first_host });
                 }
                 member::Action::Stop { at_once, why } => {
                     self.outlet.give(Event::Stop { at_once, why })

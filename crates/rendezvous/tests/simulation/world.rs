@@ -79,6 +79,8 @@ enum Event {
 struct Link {
     from: (usize, u64),
     to: (usize, u64),
+    /// The launcher that was meant; nothing: whichever is there.
+    meant: Option<HostId>,
     open: bool,
 }
 
@@ -144,6 +146,11 @@ fn kind_down(message: &ToMember) -> &'static str {
 
 fn address(host: usize) -> SocketAddr {
     SocketAddr::from(([10, 77, (host / 250) as u8, (host % 250) as u8 + 1], 29400))
+}
+
+/// Of a launcher's life on a host.
+fn id_of((host, life): (usize, u64)) -> HostId {
+    HostId((host as u64) << 16 | life)
 }
 
 fn host_at(address: SocketAddr) -> usize {
@@ -296,7 +303,7 @@ impl World {
 
     fn begin(&mut self, host: usize) {
         let life = self.launchers[host].life + 1;
-        let id = HostId((host as u64) << 16 | life);
+        let id = id_of((host, life));
         let own = Host {
             id,
             name: format!("h{host}"),
@@ -336,15 +343,15 @@ impl World {
     fn do_member(&mut self, host: usize, actions: Vec<member::Action>) {
         for action in actions {
             match action {
-                member::Action::Call(addresses) => {
+                member::Action::Call { id, addresses } => {
                     let to = host_at(addresses[0]);
-                    self.call(host, to);
+                    self.call(host, to, id);
                 }
                 member::Action::Lead { term, after } => {
-                    let id = HostId((host as u64) << 16 | self.launchers[host].life);
+                    let id = id_of((host, self.launchers[host].life));
                     let leader = Leader::new(self.settings.clone(), id, term, after, self.now);
                     self.launchers[host].leader = Some(leader);
-                    self.call(host, host);
+                    self.call(host, host, None);
                 }
                 member::Action::Resign => self.drop_leader(host),
                 member::Action::Send(message) => {
@@ -395,14 +402,14 @@ impl World {
         self.plan_tick(host);
     }
 
-    fn call(&mut self, host: usize, to: usize) {
+    fn call(&mut self, host: usize, to: usize, meant: Option<HostId>) {
         if let Some(before) = self.launchers[host].link.take() {
             self.hang_up(before, false);
         }
         let link = self.next_link;
         self.next_link += 1;
         let lives = [host, to].map(|h| (h, self.launchers[h].life));
-        self.links.insert(link, Link { from: lives[0], to: lives[1], open: true });
+        self.links.insert(link, Link { from: lives[0], to: lives[1], meant, open: true });
         self.launchers[host].link = Some(link);
         self.later(Event::Ring { link });
     }
@@ -526,7 +533,9 @@ impl World {
                 if self.parted(from.0, to.0) || !self.links[&link].open {
                     return;
                 }
-                if !self.launchers[to.0].alive || self.launchers[to.0].life != to.1 {
+                let id = id_of(to);
+                let is_another = self.links[&link].meant.is_some_and(|meant| meant != id);
+                if !self.is_there(to) || is_another {
                     self.later(Event::Refused { link });
                 } else if self.launchers[to.0].leader.is_some() {
                     self.later(Event::Answered { link });
