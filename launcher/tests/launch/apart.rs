@@ -40,6 +40,22 @@ impl Lab {
         command
     }
 
+    /// Does what the words say, such as `cut 2`.
+    #[track_caller]
+    pub fn does(&self, words: &str) -> String {
+        let words: Vec<&str> = words.split_whitespace().collect();
+        let done = self.script(&words);
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "{}: {said}", words.join(" "));
+        String::from_utf8(done.stdout).unwrap()
+    }
+
+    /// What a host calls others: lines of its /etc/hosts, beside the loopback's.
+    pub fn calls(&self, host: usize, lines: &str) {
+        let file = self.folder.path().join(format!("lab/hosts.{host}"));
+        std::fs::write(file, format!("127.0.0.1 localhost\n::1 localhost\n{lines}\n")).unwrap();
+    }
+
     fn script(&self, arguments: &[&str]) -> Output {
         self.command(arguments).stdin(Stdio::null()).output().unwrap()
     }

@@ -195,23 +195,14 @@ fn hosts_that_are_apart_find_what_lies_between_them() {
     reports(report, "NCCL would take eth0 (10.77.0.1)");
 
     // A firewall between the workers: new connections only to ports that the system chooses are dropped.
-    let shut = [
-        "exec",
-        "1",
-        "iptables",
-        "-A",
-        "INPUT",
-        "-p",
-        "tcp",
-        "--syn",
-        "--dport",
-        "32768:60999",
-        "-j",
-        "DROP",
-    ];
-    if !lab.command(&shut).status().is_ok_and(|status| status.success()) {
-        println!("skipped: no iptables");
-        return;
+    for filter in ["iptables", "ip6tables"] {
+        let rule = "-A INPUT -p tcp --syn --dport 32768:60999 -j DROP";
+        let shut = ["exec", "1", filter].into_iter().chain(rule.split(' '));
+        let shut: Vec<&str> = shut.collect();
+        if !lab.command(&shut).status().is_ok_and(|status| status.success()) {
+            println!("skipped: no {filter}");
+            return;
+        }
     }
     let jobs = ["1", "2"].map(|host| of_lab(&lab, host, "--deadline 40"));
     let done = jobs.map(Job::finish);

@@ -12,6 +12,7 @@ mod groups;
 mod hosts;
 mod inherited;
 mod job;
+mod networks;
 mod options;
 mod output;
 mod programs;

@@ -31,6 +31,7 @@ fn worker() {
             std::process::exit(1);
         }
         "sum-over-hosts" => sum_over_hosts(),
+        "sum-until" => sum_until(std::path::Path::new(&std::env::var("LAUNCH_TEST_END").unwrap())),
         "dies-on-rank-3" if rank == "3" => {
             let _group = torchrs::distributed::init_process_group(Default::default()).unwrap();
             std::process::exit(9);
@@ -49,6 +50,23 @@ fn sum_over_hosts() {
     let x = x.to_vec::<f32>();
     assert!(x.iter().all(|value| *value == x[0]));
     println!("rank {rank} of {world}: sum {}", x[0]);
+}
+
+/// All-reduces until a file is there.
+fn sum_until(end: &std::path::Path) {
+    let group = torchrs::distributed::init_process_group(Default::default()).unwrap();
+    let master = std::env::var("MASTER_ADDR").unwrap();
+    println!("summing on {} at {master}", group.world_size());
+    loop {
+        // Above 64 KiB, so that all ranks' connections are used.
+        let own = if end.exists() { 1.0 } else { 0.0 };
+        let x = torchrs::Tensor::full([100_000], own, torchrs::Dtype::F32);
+        group.all_reduce(&x, torchrs::distributed::ReduceOp::Sum).unwrap();
+        if x.narrow(0, 0, 1).item() > 0.0 {
+            return println!("summed on {}", group.world_size());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// 50 steps on the same batches however many ranks share them; rank 0 says the losses.
