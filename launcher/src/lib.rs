@@ -10,7 +10,9 @@ mod carrier;
 mod check;
 mod cli;
 mod console;
+mod create;
 mod deadline;
+mod doctor;
 mod documents;
 mod environment;
 mod executable;
@@ -18,6 +20,7 @@ mod failure;
 mod front;
 mod group;
 mod hosts;
+mod libraries;
 mod lines;
 mod logs;
 mod nproc;
@@ -40,6 +43,7 @@ mod stop;
 mod streams;
 mod supervisor;
 mod tool;
+mod tools;
 mod tree;
 mod worker;
 
@@ -50,7 +54,7 @@ pub fn launch() -> i32 {
 
 /// `torchrs`; returns the exit code.
 pub fn torchrs() -> i32 {
-    private_role().unwrap_or_else(check::main)
+    private_role().unwrap_or_else(tools::main)
 }
 
 /// Runs the part that this process was started for by another of the launcher's, if it was.
@@ -61,7 +65,7 @@ fn private_role() -> Option<i32> {
         Some(name) if name == spawn::SUPERVISOR => supervisor::main(args),
         Some(name) if name == spawn::SSH_SUPERVISOR => supervisor::of_plan(args, ssh::near::run),
         Some(name) if name == spawn::CHECK => supervisor::of_plan(args, check::run),
-        Some(name) if name == spawn::PROBE => check::probe(),
+        Some(name) if name == spawn::PROBE => libraries::probe(),
         _ if args.next().is_some_and(|arg| arg == ssh::wire::REMOTE_END) => ssh::far::main(),
         _ => return None,
     })

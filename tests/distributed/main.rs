@@ -7,6 +7,7 @@ mod elastic;
 mod hosts;
 mod job;
 mod multiprocessing;
+mod new_project;
 mod process_groups;
 mod shared_tensors;
 mod sync_batch_norm;

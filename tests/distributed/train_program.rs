@@ -22,19 +22,21 @@ const STEPS: usize = 2 * EPOCH;
 pub fn programs() -> &'static (PathBuf, PathBuf) {
     static BUILT: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
-        let build = |what: &[&str]| {
-            let mut cargo = Command::new(env!("CARGO"));
-            cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
-            cargo.args(["build", "--quiet", "--profile", profile]).args(what);
-            assert!(cargo.status().expect("cargo runs").success(), "{what:?}");
-        };
         build(&["--package", "torchrs-launcher"]);
         build(&["--example", "train"]);
         let test = std::env::current_exe().expect("its own path");
         let folder = test.ancestors().nth(2).expect("target/<profile>");
         (folder.join("torchrs-launch"), folder.join("examples/train"))
     })
+}
+
+/// Has cargo build this, in this test's profile.
+pub fn build(what: &[&str]) {
+    let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
+    cargo.args(["build", "--quiet", "--profile", profile]).args(what);
+    assert!(cargo.status().expect("cargo runs").success(), "{what:?}");
 }
 
 /// Starts two workers on the digits, with a loader worker each and a checkpoint every ten steps.

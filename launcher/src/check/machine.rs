@@ -2,29 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Read;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::statvfs::statvfs;
 
 use super::finding::Finding;
+use crate::libraries;
 use crate::nproc::Nproc;
-use crate::spawn::PROBE;
 use crate::ssh::address::resolve;
 
 /// What Docker gives a container unless it is told otherwise.
 const DOCKERS_SHM: u64 = 64 << 20;
 /// Open files that a program with loader workers and many connections easily has.
 const FEW_FILES: u64 = 1024;
-/// How long the libraries of GPUs have to be opened.
-const PROBE_WITHIN: Duration = Duration::from_secs(20);
-/// Libraries that GPUs need, with a function that tells their version.
-const LIBRARIES: [(&str, &str); 2] =
-    [("libcuda.so.1", "cuDriverGetVersion"), ("libnccl.so.2", "ncclGetVersion")];
+/// Libraries without which GPUs of several workers are of no use.
+const NEEDED: [&str; 2] = ["libcuda", "libnccl"];
 
 /// `others`: whether the host is one of several.
 pub fn name(host: &str, others: bool) -> Finding {
@@ -148,22 +141,21 @@ pub fn gpus(nproc: Nproc) -> (Gpus, Vec<Finding>) {
     let version = fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
     let mut gpus = Gpus { count, models, driver: driver_of(&version), libraries: BTreeMap::new() };
     let mut findings = vec![Finding::ok("GPUs", gpus.describe())];
-    let opened = libraries();
-    for (library, _) in LIBRARIES {
-        let subject = library.split('.').next().unwrap_or(library);
+    let opened = libraries::found(&NEEDED);
+    for library in NEEDED {
         findings.push(match opened.get(library) {
             Some(Ok(version)) => {
                 gpus.libraries.insert(library.to_owned(), version.clone());
-                Finding::ok(subject, format!("{library} opens, version {version}"))
+                Finding::ok(library, format!("opens, version {version}"))
             }
             Some(Err(why)) => Finding::error(
-                subject,
+                library,
                 format!(
                     "{why}: install it, or name its folder in LD_LIBRARY_PATH or TORCHRS_CUDA_PATH"
                 ),
             ),
             None => Finding::error(
-                subject,
+                library,
                 format!("opening {library} ends a process: the driver may be broken"),
             ),
         });
@@ -179,83 +171,6 @@ fn driver_of(text: &str) -> String {
     words.into_iter().find(is_release).unwrap_or("unknown").to_owned()
 }
 
-/// What a child finds that opens the libraries: one that ends it, or hangs, harms only that.
-fn libraries() -> BTreeMap<String, Result<String, String>> {
-    let child = Command::new("/proc/self/exe")
-        .arg0(PROBE)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn();
-    let Ok(mut child) = child else { return BTreeMap::new() };
-    let until = Instant::now() + PROBE_WITHIN;
-    while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let _ = child.kill();
-    let _ = child.wait();
-    let mut text = String::new();
-    let _ = child.stdout.take().map(|mut out| out.read_to_string(&mut text));
-    let lines = text.lines().filter_map(|line| line.split_once('\t'));
-    let read = lines.map(|(library, what)| {
-        let what = match what.strip_prefix('!') {
-            Some(why) => Err(why.to_owned()),
-            None => Ok(what.to_owned()),
-        };
-        (library.to_owned(), what)
-    });
-    read.collect()
-}
-
-/// In the child: a line for each library.
-pub fn probe() -> i32 {
-    for (library, function) in LIBRARIES {
-        match open(library, function) {
-            Ok(version) => println!("{library}\t{version}"),
-            Err(why) => println!("{library}\t!{}", why.replace('\n', " ")),
-        }
-    }
-    0
-}
-
-/// The version that a library tells.
-fn open(library: &str, function: &str) -> Result<String, String> {
-    let folders = std::env::var("TORCHRS_CUDA_PATH").unwrap_or_default();
-    let paths = folders.split(':').filter(|folder| !folder.is_empty());
-    let paths = paths.map(|folder| format!("{folder}/{library}")).chain([library.to_owned()]);
-    let mut trouble = String::new();
-    for path in paths {
-        let path = std::ffi::CString::new(path).map_err(|_| "a path with a NUL".to_owned())?;
-        // SAFETY: dlopen runs the library's initialisers, in a process that exists for this.
-        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
-        if handle.is_null() {
-            // SAFETY: dlerror gives a C string, or null, which this thread's next call may free.
-            let error =
-                unsafe { libc::dlerror().as_ref().map(|text| std::ffi::CStr::from_ptr(text)) };
-            trouble = error.map(|text| text.to_string_lossy().into_owned()).unwrap_or_default();
-            continue;
-        }
-        let name = std::ffi::CString::new(function).expect("a name without NUL");
-        // SAFETY: the handle is open.
-        let symbol = unsafe { libc::dlsym(handle, name.as_ptr()) };
-        if symbol.is_null() {
-            return Err(format!("{library} has no {function}"));
-        }
-        let mut version = 0;
-        // SAFETY: both functions are `int f(int *)`, by NVIDIA's headers.
-        let status = unsafe {
-            std::mem::transmute::<*mut libc::c_void, extern "C" fn(*mut i32) -> i32>(symbol)(
-                &mut version,
-            )
-        };
-        return match status {
-            0 => Ok(version.to_string()),
-            code => Err(format!("{function} of {library} gives {code}")),
-        };
-    }
-    Err(trouble)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::finding::Level;
@@ -266,15 +181,6 @@ mod tests {
         let text = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\nGCC";
         assert_eq!(driver_of(text), "550.54.15");
         assert_eq!(driver_of(""), "unknown");
-    }
-
-    #[test]
-    fn a_missing_library_is_a_reason_and_no_crash() {
-        let why = open("libno-such-library.so.7", "f").unwrap_err();
-        assert!(why.contains("libno-such-library.so.7"), "{why}");
-        assert!(
-            open("libc.so.6", "no_such_function").unwrap_err().contains("has no no_such_function")
-        );
     }
 
     #[test]

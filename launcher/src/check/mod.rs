@@ -6,10 +6,10 @@
 //! the others, a pair at a time ([`network`]). The leader prints the report of all; every host ends with its exit code.
 
 mod between;
-mod finding;
+pub mod finding;
 mod folder;
-mod interfaces;
-mod machine;
+pub mod interfaces;
+pub mod machine;
 mod meeting;
 mod network;
 pub mod options;
@@ -21,6 +21,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use clap::ArgMatches;
 use nix::sys::signal::SigSet;
 use torchrs_job::report::monotonic_ns;
 use torchrs_links::{Addresses, Listener};
@@ -29,40 +30,30 @@ use self::between::{Facts, Heard};
 use self::finding::{Finding, Level, OfHost, Pair, Report};
 use self::meeting::Meeting;
 use self::network::{measure, partner, turns};
-use self::options::{CheckPlan, command, options_of};
+use self::options::{CheckPlan, check_command, options_of};
 use crate::console::say;
 use crate::failure::{Doing, Failure};
 use crate::front::{keep_foreign_descriptors_out, random_id, supervise};
 use crate::hosts::HostsPlan;
 use crate::preflight;
 use crate::process::Process;
-use crate::signals::undo_inherited;
 use crate::spawn::CHECK;
 use crate::ssh::near;
 use crate::tool::Overseer;
-use crate::tree;
-
-pub use machine::probe;
 
 /// Exit code when something is wrong.
 const ERROR: i32 = Level::Error as i32;
 /// What is left of the deadline for the report when hosts have not met.
 const FOR_REPORT: Duration = Duration::from_secs(2);
 
-/// Of `torchrs`; returns the exit code.
-pub fn main() -> i32 {
-    undo_inherited();
-    tree::leave_alone_who_is_here();
-    let matches = command().get_matches();
-    let Some(("check", matches)) = matches.subcommand() else {
-        unreachable!("the command line has one subcommand")
-    };
+/// Of `torchrs check`; returns the exit code.
+pub fn main(matches: &ArgMatches) -> i32 {
     let options = options_of(matches);
     keep_foreign_descriptors_out();
     let ended = if options.ssh.names_hosts() {
         near::check(&options)
     } else if let Some(reason) = options.ssh.misfit_without_hosts() {
-        let error = command().error(clap::error::ErrorKind::ValueValidation, reason);
+        let error = check_command().error(clap::error::ErrorKind::ValueValidation, reason);
         error.exit()
     } else {
         let plan = CheckPlan::of(matches, &options);

@@ -44,17 +44,6 @@ Each line is ok, a warning or an error, and says what to do. Exit code: 0, 1 wit
   torchrs check --nnodes 2 --rdzv-endpoint node1            # the same line on both
   srun --ntasks-per-node 1 torchrs check";
 
-/// The command line of `torchrs`.
-pub fn command() -> Command {
-    let version = env!("CARGO_PKG_VERSION");
-    Command::new("torchrs")
-        .version(version)
-        .about("Tools around a training job; torchrs-launch starts one")
-        .subcommand_required(true)
-        .arg_required_else_help(true)
-        .subcommand(check_command())
-}
-
 /// The command line of `torchrs check`.
 pub fn check_command() -> Command {
     let launcher = Options::command();
@@ -150,7 +139,7 @@ mod tests {
 
     #[test]
     fn the_launchers_options_are_those_of_a_check() {
-        command().debug_assert();
+        crate::tools::command().debug_assert();
         let command = check_command();
         let has = |name: &&str| command.get_arguments().any(|arg| arg.get_long() == Some(name));
         assert!(OF_LAUNCHER.iter().all(has));

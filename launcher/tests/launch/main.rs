@@ -21,4 +21,5 @@ mod ssh;
 mod ssh_apart;
 mod strangers;
 mod survivors;
+mod tools;
 mod worker;

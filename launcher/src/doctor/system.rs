@@ -1,0 +1,98 @@
+//! Files in which Linux says what a machine is, below a root that tests choose.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The machine whose files lie below `root`.
+#[derive(Debug, Clone)]
+pub struct System {
+    root: PathBuf,
+}
+
+impl System {
+    /// This one.
+    pub fn here() -> Self {
+        Self::at(Path::new("/"))
+    }
+
+    pub fn at(root: &Path) -> Self {
+        System { root: root.to_owned() }
+    }
+
+    /// A file's text without blanks at its ends; `None` if it cannot be read.
+    pub fn text(&self, path: &str) -> Option<String> {
+        let text = fs::read_to_string(self.root.join(path.trim_start_matches('/'))).ok()?;
+        Some(text.trim().to_owned())
+    }
+
+    /// The names in a folder, sorted.
+    pub fn names(&self, path: &str) -> Vec<String> {
+        let folder = fs::read_dir(self.root.join(path.trim_start_matches('/')));
+        let names = folder.into_iter().flatten().flatten();
+        let mut names: Vec<String> =
+            names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    /// The value of the first line `name: value`.
+    pub fn field(&self, path: &str, name: &str) -> Option<String> {
+        let text = self.text(path)?;
+        let lines = text.lines().filter_map(|line| line.split_once(':'));
+        lines
+            .map(|(n, v)| (n.trim(), v.trim()))
+            .find(|(n, _)| *n == name)
+            .map(|(_, v)| v.to_owned())
+    }
+
+    /// Of a file with the word that holds in brackets, as `always [madvise] never`.
+    pub fn chosen(&self, path: &str) -> Option<String> {
+        let text = self.text(path)?;
+        let (_, rest) = text.split_once('[')?;
+        Some(rest.split_once(']')?.0.to_owned())
+    }
+}
+
+/// How many a list such as `0-3,8` has.
+pub fn count_of_list(list: &str) -> Option<usize> {
+    let mut count = 0;
+    for part in list.split(',').filter(|part| !part.is_empty()) {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        let (from, to): (usize, usize) = (from.trim().parse().ok()?, to.trim().parse().ok()?);
+        count += to.checked_sub(from)? + 1;
+    }
+    Some(count)
+}
+
+/// `1.5 GiB`.
+pub fn bytes(count: u64) -> String {
+    match count {
+        0..1_048_576 => format!("{} KiB", count >> 10),
+        1_048_576..1_073_741_824 => format!("{} MiB", count >> 20),
+        _ => format!("{:.1} GiB", count as f64 / (1u64 << 30) as f64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_sizes_and_choices_are_read() {
+        assert_eq!(count_of_list("0-3,8"), Some(5));
+        assert_eq!(count_of_list("7"), Some(1));
+        assert_eq!(count_of_list("x"), None);
+        assert_eq!(
+            [bytes(65536), bytes(64 << 20), bytes(3 << 29)],
+            ["64 KiB", "64 MiB", "1.5 GiB"]
+        );
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("choice"), "always [madvise] never\n").unwrap();
+        fs::write(folder.path().join("fields"), "MemTotal:  5 kB\nMemFree: 1 kB\n").unwrap();
+        let system = System::at(folder.path());
+        assert_eq!(system.chosen("/choice").as_deref(), Some("madvise"));
+        assert_eq!(system.field("/fields", "MemFree").as_deref(), Some("1 kB"));
+        assert_eq!(system.text("/absent"), None);
+        assert_eq!(system.names("/"), ["choice", "fields"]);
+    }
+}

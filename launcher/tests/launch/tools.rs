@@ -1,0 +1,41 @@
+//! `torchrs new` and `torchrs doctor`, as a user runs them.
+
+use std::process::{Command, Output};
+
+fn torchrs(arguments: &[&str], folder: &std::path::Path) -> Output {
+    let torchrs = env!("CARGO_BIN_EXE_torchrs");
+    Command::new(torchrs).args(arguments).current_dir(folder).output().unwrap()
+}
+
+#[test]
+fn a_project_is_made_and_what_is_there_is_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = torchrs(&["new", "my-net"], folder.path());
+    let text = String::from_utf8(made.stdout).unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    assert!(
+        text.contains("cd my-net") && text.contains("torchrs-launch --nproc 2 my-net"),
+        "{text}"
+    );
+    assert!(folder.path().join("my-net/src/main.rs").is_file());
+    for (name, part) in [("my-net", "not an empty folder"), ("1", "begins with a letter")] {
+        let refused = torchrs(&["new", name], folder.path());
+        let why = String::from_utf8(refused.stderr).unwrap();
+        assert!(refused.status.code() == Some(1) && why.contains(part), "{name}: {why}");
+    }
+}
+
+#[test]
+fn doctor_reports_for_people_and_for_programs() {
+    let here = std::path::Path::new(".");
+    let (text, json) = (torchrs(&["doctor"], here), torchrs(&["doctor", "--json"], here));
+    let lines = String::from_utf8(text.stdout).unwrap();
+    for subject in ["processor", "memory", "huge pages", "open files", "clock", "libcuda", "cargo"]
+    {
+        assert!(lines.contains(subject), "{subject}: {lines}");
+    }
+    let report: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(report["exit_code"], json.status.code().unwrap());
+    assert_eq!(text.status.code(), json.status.code());
+    assert!(report["hosts"][0]["findings"].as_array().unwrap().len() > 15, "{report}");
+}
