@@ -25,6 +25,7 @@ mod lines;
 mod logs;
 mod nproc;
 mod outputs;
+mod parts;
 mod place;
 mod plan;
 mod preflight;

@@ -41,9 +41,10 @@ fn options() -> String {
 
 fn options_of_check() -> String {
     let page = format!(
-        "# torchrs check\n\n{NOTE}\n\n    torchrs check [OPTIONS]\n\nLooks whether this host, or several, are fit \
+        "# torchrs check\n\n{NOTE}\n\n    torchrs check [OPTIONS] [PROGRAM [ARGS...]]\n\nLooks whether this host, or several, are fit \
          for a job ([Check hosts before a job](../distributed/hosts.md#check-hosts-before-a-job)). Exit code: 0, 1 \
-         with a warning, 2 with an error.\n\n"
+         with a warning, 2 with an error. A job's command line is taken as it is: options of the launcher that are \
+         not listed here, and the program, are named and not looked at.\n\n"
     );
     page + &table(&check_command())
 }

@@ -1,6 +1,7 @@
 //! The connections of one place to all others of its group: making them, their options, their end.
 
 use std::io;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use torchrs_job::deadline::Deadline;
@@ -199,6 +200,17 @@ impl Links {
     /// How many places there are.
     pub fn places(&self) -> usize {
         self.peers.len()
+    }
+
+    /// The addresses of the connection to another place: this end, and the other. They say which way data takes.
+    ///
+    /// # Errors
+    /// The socket's, where the other place is gone.
+    ///
+    /// # Panics
+    /// For this place itself, and for one that there is not.
+    pub fn ends(&self, place: usize) -> io::Result<[SocketAddr; 2]> {
+        self.peers[place][0].ends()
     }
 
     /// Ends these links before their time, because this place cannot go on: the others are told `why`, and each later

@@ -1,7 +1,7 @@
 //! One connection: bytes in and out without waiting, in the clear or inside the channel that proved it.
 
 use std::io::{self, IoSlice, Read};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::sys::socket::{MsgFlags, recv, sendmsg};
@@ -39,6 +39,11 @@ impl Wire {
             chunk: Vec::new(),
         });
         Wire { socket, queued: Vec::new(), secret }
+    }
+
+    /// The addresses of this end and of the other.
+    pub fn ends(&self) -> io::Result<[SocketAddr; 2]> {
+        Ok([self.socket.local_addr()?, self.socket.peer_addr()?])
     }
 
     /// Sends a part of `parts`, and says how many bytes that was.

@@ -28,8 +28,8 @@ pub struct Facts {
     pub listener: Vec<u8>,
     /// The wall clock less the leader's CLOCK_MONOTONIC, in nanoseconds.
     pub clock_ns: i64,
-    /// What it has put into the shared folder.
-    pub content: Option<String>,
+    /// What it has put into each folder that is to be shared.
+    pub contents: Vec<Option<String>>,
     pub findings: Vec<Finding>,
 }
 
@@ -124,11 +124,13 @@ pub fn ways(all: &[Facts], heard: &[Heard]) -> (Vec<Pair>, Vec<Finding>) {
     for (to, heard) in heard.iter().enumerate() {
         for (from, way) in &heard.ways {
             match way {
-                Ok(Measured { round_trip_us, megabytes_per_s }) => pairs.push(Pair {
+                Ok(Measured { round_trip_us, megabytes_per_s, own, other }) => pairs.push(Pair {
                     from: *from,
                     to,
                     round_trip_us: *round_trip_us,
                     megabytes_per_s: *megabytes_per_s,
+                    from_address: *other,
+                    to_address: *own,
                 }),
                 Err(why) => findings.push(Finding::error(
                     "network",
@@ -205,7 +207,9 @@ mod tests {
     #[test]
     fn a_way_that_is_shut_is_an_error_and_a_slow_one_a_warning() {
         let all = [facts("a", 1, 0), facts("b", 1, 0), facts("c", 1, 0)];
-        let good = |rate| Ok(Measured { round_trip_us: 9.0, megabytes_per_s: rate });
+        let [own, other] = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse().unwrap());
+        let good =
+            |megabytes_per_s| Ok(Measured { round_trip_us: 9.0, megabytes_per_s, own, other });
         let heard = |ways: Vec<(usize, Result<Measured, String>)>| Heard { ways, findings: vec![] };
         let fast = [
             heard(vec![(1, good(900.0)), (2, good(900.0))]),

@@ -1,6 +1,7 @@
 //! What was found, how bad it is, and the report of all hosts.
 
 use std::fmt::Write;
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +61,9 @@ pub struct Pair {
     pub round_trip_us: f64,
     /// Of one connection, in 10^6 bytes per second.
     pub megabytes_per_s: f64,
+    /// The addresses of the connection's ends.
+    pub from_address: IpAddr,
+    pub to_address: IpAddr,
 }
 
 /// All that was found.
@@ -136,8 +140,9 @@ impl Report {
             pairs.sort_by(|a, b| a.megabytes_per_s.total_cmp(&b.megabytes_per_s));
             let _ = writeln!(text, "slowest of {} ways (one connection; round trip)", pairs.len());
             for pair in pairs.into_iter().take(SLOWEST) {
-                let _ =
-                    writeln!(text, "  {} to {}: {}", names[pair.from], names[pair.to], cell(pair));
+                let [from, to] = [(pair.from, pair.from_address), (pair.to, pair.to_address)]
+                    .map(|(place, address)| format!("{} ({address})", names[place]));
+                let _ = writeln!(text, "  {from} to {to}: {}", cell(pair));
             }
             return;
         }
@@ -153,6 +158,13 @@ impl Report {
                 None => format!("{:>width$}", "-"),
             });
             let _ = writeln!(text, "  {name:width$}{}", row.collect::<String>());
+        }
+        let _ = writeln!(text, "the ways' ends");
+        // The other direction takes the same.
+        for pair in self.pairs.iter().filter(|pair| pair.from < pair.to) {
+            let Pair { from, to, from_address, to_address, .. } = pair;
+            let _ =
+                writeln!(text, "  {} {from_address}, {} {to_address}", names[*from], names[*to]);
         }
     }
 }
@@ -211,6 +223,8 @@ mod tests {
                 to,
                 round_trip_us: 10.0,
                 megabytes_per_s: (100 * (from + 1) + to) as f64,
+                from_address: IpAddr::from([10, 0, 0, from as u8]),
+                to_address: IpAddr::from([10, 0, 0, to as u8]),
             };
             let pairs = ways.filter(|(from, to)| from != to).map(pair).collect();
             Report {
@@ -223,9 +237,11 @@ mod tests {
         let text = report(2).text();
         let row = |line: &str| line.split_whitespace().eq(["h0", "-", "101", "MB/s", "10", "us"]);
         assert!(text.lines().any(row), "{text}");
+        assert!(text.contains("the ways' ends\n  h0 10.0.0.0, h1 10.0.0.1\n"), "{text}");
         let text = report(9).text();
         assert!(
-            text.contains("slowest of 72 ways") && text.contains("  h0 to h1: 101 MB/s 10 us\n"),
+            text.contains("slowest of 72 ways")
+                && text.contains("  h0 (10.0.0.0) to h1 (10.0.0.1): 101 MB/s 10 us\n"),
             "{text}"
         );
     }

@@ -53,11 +53,11 @@ pub fn nccl_choice<'a>(interfaces: &'a [Interface], rule: Option<&str>) -> Vec<&
     rules.iter().map(of).find(|found| !found.is_empty()).unwrap_or_default()
 }
 
-/// What there is to say of NCCL's choice. `reached`: the address by which other hosts reach this one.
+/// What there is to say of NCCL's choice. `reached`: the addresses by which other hosts reach this one.
 pub fn nccl(
     interfaces: &[Interface],
     rule: Option<&str>,
-    reached: Option<IpAddr>,
+    reached: &[IpAddr],
     gpus: usize,
 ) -> Finding {
     let rule = rule.filter(|rule| !rule.is_empty());
@@ -81,15 +81,20 @@ pub fn nccl(
         );
     };
     let shown = format!("NCCL would take {}{by}", names.join(", "));
-    match reached.filter(|address| !address.is_loopback()) {
-        Some(_) if first.address.is_loopback() || first.name.starts_with("docker") => bad(
-            SUBJECT,
-            format!(
-                "{shown}, which leads to no other host: name the right one in NCCL_SOCKET_IFNAME on all hosts"
-            ),
-        ),
-        Some(address) if !choice.iter().any(|one| one.address == address) => {
-            let of = interfaces.iter().find(|one| one.address == address);
+    let mut reached = reached.iter().filter(|address| !address.is_loopback()).peekable();
+    let has_others = reached.peek().is_some();
+    // NCCL uses all that it takes.
+    match reached.find(|address| !choice.iter().any(|one| one.address == **address)) {
+        _ if has_others && (first.address.is_loopback() || first.name.starts_with("docker")) => {
+            bad(
+                SUBJECT,
+                format!(
+                    "{shown}, which leads to no other host: name the right one in NCCL_SOCKET_IFNAME on all hosts"
+                ),
+            )
+        }
+        Some(address) => {
+            let of = interfaces.iter().find(|one| one.address == *address);
             let of = of.map_or("another", |one| one.name.as_str());
             Finding::warning(
                 SUBJECT,
@@ -99,7 +104,7 @@ pub fn nccl(
                 ),
             )
         }
-        _ => Finding::ok(SUBJECT, shown),
+        None => Finding::ok(SUBJECT, shown),
     }
 }
 
@@ -143,11 +148,11 @@ mod tests {
     #[test]
     fn a_choice_that_leads_nowhere_is_an_error_where_there_are_gpus() {
         let two = of(&[("lo", "127.0.0.1"), ("eth0", "10.0.0.1"), ("eth1", "10.1.0.1")]);
-        let reached = Some("10.1.0.1".parse().unwrap());
+        let reached = &["10.1.0.1".parse().unwrap()];
         assert_eq!(nccl(&two, None, reached, 8).level, Level::Ok);
         assert_eq!(nccl(&two, Some("lo"), reached, 8).level, Level::Error);
         assert_eq!(nccl(&two, Some("lo"), reached, 0).level, Level::Warning);
-        assert_eq!(nccl(&two, Some("lo"), None, 8).level, Level::Ok);
+        assert_eq!(nccl(&two, Some("lo"), &[], 8).level, Level::Ok);
         let other = nccl(&two, Some("eth0"), reached, 8);
         assert!(
             other.level == Level::Warning && other.text.contains("NCCL_SOCKET_IFNAME=eth1"),

@@ -17,7 +17,7 @@ pub mod options;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::Hasher;
 use std::io::{Read, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -30,7 +30,7 @@ use self::between::{Facts, Heard};
 use self::finding::{Finding, Level, OfHost, Pair, Report};
 use self::meeting::Meeting;
 use self::network::{measure, partner, turns};
-use self::options::{CheckPlan, check_command, options_of};
+use self::options::{CheckPlan, check_command, not_looked_at, options_of};
 use crate::console::say;
 use crate::failure::{Doing, Failure};
 use crate::front::{keep_foreign_descriptors_out, random_id, supervise};
@@ -49,6 +49,9 @@ const FOR_REPORT: Duration = Duration::from_secs(2);
 /// Of `torchrs check`; returns the exit code.
 pub fn main(matches: &ArgMatches) -> i32 {
     let options = options_of(matches);
+    if let Some(text) = not_looked_at(matches) {
+        say(&format!("torchrs check: {text}\n"));
+    }
     keep_foreign_descriptors_out();
     let ended = if options.ssh.names_hosts() {
         near::check(&options)
@@ -180,13 +183,8 @@ impl Check<'_> {
             Ok(port) => Finding::ok("MASTER_PORT", format!("{port} is free")),
             Err(failure) => Finding::error("MASTER_PORT", failure.message),
         }];
-        if let Some(folder) = &self.plan.folder {
-            let content = random_id().unwrap_or_default();
-            findings.push(match folder::put(folder, &content) {
-                Ok(_mark) => folder::of_first(folder),
-                Err(finding) => finding,
-            });
-        }
+        let (_marks, in_folders) = self.put_marks(&mut Facts::default());
+        findings.extend(in_folders);
         findings
     }
 
@@ -194,7 +192,7 @@ impl Check<'_> {
         &self,
         hosts: &HostsPlan,
         mut facts: Facts,
-        mut own: Vec<Finding>,
+        own: Vec<Finding>,
         between: &mut Vec<Finding>,
     ) -> Result<i32, String> {
         let (endpoint, port) = &hosts.endpoint;
@@ -215,33 +213,30 @@ impl Check<'_> {
         let at: Vec<SocketAddr> =
             addresses.iter().map(|address| SocketAddr::new(*address, 0)).collect();
         let listener = Listener::bind(&at, &[], key).map_err(|error| error.to_string())?;
-        let (mark, mut in_folder) = self.put_mark(meeting.place, &mut facts);
-        let rule = std::env::var("NCCL_SOCKET_IFNAME").ok();
-        own.push(interfaces::nccl(
-            &interfaces::interfaces(),
-            rule.as_deref(),
-            address,
-            facts.gpus.count,
-        ));
+        let (marks, mut in_folders) = match meeting.place {
+            0 => self.put_marks(&mut facts),
+            _ => Default::default(),
+        };
         facts.address = address;
         facts.listener = listener.addresses().encode();
         facts.clock_ns = wall_less_leaders(meeting.clock_offset());
         facts.findings = own;
         self.stage.is("what the other hosts are");
         let all = meeting.gather(&facts)?;
-        if let (Some(folder), None) = (&self.plan.folder, &mark) {
+        if let Some(first) = all.first().filter(|_| meeting.place != 0) {
             self.stage.is("the shared folder");
-            if let Some(content) = all.first().and_then(|first| first.content.as_ref()) {
-                in_folder.get_or_insert_with(|| folder::look(folder, content));
+            for (folder, content) in self.plan.folders.iter().zip(&first.contents) {
+                in_folders.extend(content.as_ref().map(|content| folder::look(folder, content)));
             }
         }
         // Some look longer than others, and no pair waits long for its other half.
         meeting.gather(&Vec::<u8>::new())?;
         let mut heard = self.measure_all(&mut meeting, &listener, &all)?;
-        heard.findings.extend(in_folder);
+        heard.findings.extend(in_folders);
+        heard.findings.push(nccl_of(&heard, address, facts.gpus.count));
         self.stage.is("what the other hosts have measured");
         let heard = meeting.gather(&heard)?;
-        drop(mark);
+        drop(marks);
         between.extend(between::compare(&all));
         let (pairs, of_pairs) = between::ways(&all, &heard);
         between.extend(of_pairs);
@@ -257,19 +252,24 @@ impl Check<'_> {
         meeting.part(report.exit_code())
     }
 
-    /// On the first host: the file in the shared folder; what it finds of the folder.
-    fn put_mark(&self, place: usize, facts: &mut Facts) -> (Option<folder::Mark>, Option<Finding>) {
-        let Some(folder) = self.plan.folder.as_ref().filter(|_| place == 0) else {
-            return (None, None);
-        };
-        let content = random_id().unwrap_or_default();
-        match folder::put(folder, &content) {
-            Ok(mark) => {
-                facts.content = Some(content);
-                (Some(mark), Some(folder::of_first(folder)))
+    /// On the first host: a file in each folder that is shared; what it finds of the folders.
+    fn put_marks(&self, facts: &mut Facts) -> (Vec<folder::Mark>, Vec<Finding>) {
+        let (mut marks, mut findings) = (Vec::new(), Vec::new());
+        for folder in &self.plan.folders {
+            let content = random_id().unwrap_or_default();
+            match folder::put(folder, &content) {
+                Ok(mark) => {
+                    facts.contents.push(Some(content));
+                    marks.push(mark);
+                    findings.push(folder::of_first(folder));
+                }
+                Err(finding) => {
+                    facts.contents.push(None);
+                    findings.push(finding);
+                }
             }
-            Err(finding) => (None, Some(finding)),
         }
+        (marks, findings)
     }
 
     /// In turns, so that no pair disturbs another.
@@ -301,6 +301,17 @@ impl Check<'_> {
         }
         Ok(heard)
     }
+}
+
+/// What NCCL would take, beside the addresses by which the others were reached; `else_by`: where none was.
+fn nccl_of(heard: &Heard, else_by: Option<IpAddr>, gpus: usize) -> Finding {
+    let measured = heard.ways.iter().filter_map(|(_, way)| way.as_ref().ok());
+    let mut reached: Vec<IpAddr> = measured.map(|way| way.own).collect();
+    if reached.is_empty() {
+        reached.extend(else_by);
+    }
+    let rule = std::env::var("NCCL_SOCKET_IFNAME").ok();
+    interfaces::nccl(&interfaces::interfaces(), rule.as_deref(), &reached, gpus)
 }
 
 /// Of this executable: the same number means the same bytes.

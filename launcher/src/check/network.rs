@@ -1,6 +1,7 @@
 //! The ways between hosts, as workers use them: connections that prove the job's token, in turns, so that no pair
 //! disturbs another.
 
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use torchrs_job::deadline::Deadline;
@@ -41,6 +42,9 @@ pub fn turns(hosts: usize) -> usize {
 pub struct Measured {
     pub round_trip_us: f64,
     pub megabytes_per_s: f64,
+    /// The ends of the connection.
+    pub own: IpAddr,
+    pub other: IpAddr,
 }
 
 /// Measures with a partner. Both call it at the same time; of both, `is_first` is true on one.
@@ -65,7 +69,11 @@ pub fn measure(
         number: 0,
         deadline: Deadline::after(MEASURE_WITHIN),
     };
-    way.measure(is_first).map_err(|failure| in_words(&failure))
+    let (round_trip_us, megabytes_per_s) =
+        way.measure(is_first).map_err(|failure| in_words(&failure))?;
+    let ends = links.ends(1 - place).map_err(|error| error.to_string())?;
+    let [own, other] = ends.map(|end| end.ip());
+    Ok(Measured { round_trip_us, megabytes_per_s, own, other })
 }
 
 fn in_words(failure: &Failure) -> String {
@@ -107,7 +115,8 @@ impl Way<'_> {
         self.links.exchange(&call, sends, &mut receives[..some])
     }
 
-    fn measure(&mut self, is_first: bool) -> Result<Measured, Failure> {
+    /// Microseconds there and back, and 10^6 bytes per second that come.
+    fn measure(&mut self, is_first: bool) -> Result<(f64, f64), Failure> {
         let mut times = Vec::new();
         for _ in 0..ROUND_TRIPS {
             let (start, mut byte) = (Instant::now(), [0]);
@@ -130,7 +139,7 @@ impl Way<'_> {
                 false => megabytes_per_s = self.receive()?,
             }
         }
-        Ok(Measured { round_trip_us, megabytes_per_s })
+        Ok((round_trip_us, megabytes_per_s))
     }
 
     /// One message to learn how long it takes; then as many as the receiver says.
@@ -198,6 +207,7 @@ mod tests {
         let here = measure(&a, [a.addresses(), &other], "p", true).unwrap();
         for one in [here, thread.join().unwrap()] {
             assert!(one.megabytes_per_s > 1.0 && one.round_trip_us > 0.0, "{one:?}");
+            assert!(one.own.is_loopback() && one.own == one.other, "{one:?}");
         }
     }
 }

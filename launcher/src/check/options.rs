@@ -10,34 +10,15 @@ use serde::{Deserialize, Serialize};
 use crate::cli::{self, Options};
 use crate::hosts::HostsPlan;
 use crate::nproc::Nproc;
-use crate::ssh::options::{in_words, words_of};
+use crate::parts::{InCheck, in_check, is_of_each_host};
+use crate::ssh::options::words_of;
 
 const DEADLINE_S: &str = "120";
-
-/// The launcher's options that a check has, too.
-const OF_LAUNCHER: [&str; 17] = [
-    "export",
-    "hostfile",
-    "hosts",
-    "local-addr",
-    "master-addr",
-    "master-port",
-    "nnodes",
-    "node-rank",
-    "nproc",
-    "rdzv-backend",
-    "rdzv-conf",
-    "rdzv-endpoint",
-    "remote-launcher",
-    "run-id",
-    "ssh",
-    "standalone",
-    "token-file",
-];
 
 const ABOUT: &str = "Look whether this host, or several, are fit for a job, before one is started";
 const AFTER_HELP: &str = "\
 Each line is ok, a warning or an error, and says what to do. Exit code: 0, 1 with a warning, 2 with an error.
+The launcher's command line is taken as it is; what a check does not look at, it names.
 
   torchrs check                                             # this host
   torchrs check --hosts node1,node2 --shared-folder /data   # through ssh
@@ -47,9 +28,18 @@ Each line is ok, a warning or an error, and says what to do. Exit code: 0, 1 wit
 /// The command line of `torchrs check`.
 pub fn check_command() -> Command {
     let launcher = Options::command();
-    let taken = launcher
-        .get_arguments()
-        .filter(|arg| arg.get_long().is_some_and(|long| OF_LAUNCHER.contains(&long)));
+    let taken = launcher.get_arguments().filter_map(|arg| {
+        let arg = arg.clone();
+        let Some(long) = arg.get_long() else {
+            // The program.
+            return Some(arg.required(false).hide(true));
+        };
+        match in_check(long)? {
+            InCheck::Used => Some(arg),
+            InCheck::Ignored => Some(arg.hide(true)),
+            InCheck::Absent => None,
+        }
+    });
     Command::new("check")
         .about(ABOUT)
         .after_help(AFTER_HELP)
@@ -78,7 +68,7 @@ pub fn check_command() -> Command {
         .arg(Arg::new("missing").long("missing").hide(true).action(ArgAction::Append).help(
             "From the launcher that has started this one: a host that it could not reach, and why",
         ))
-        .args(taken.cloned())
+        .args(taken)
 }
 
 /// What a check is started with.
@@ -89,7 +79,8 @@ pub struct CheckPlan {
     pub misfit: Option<String>,
     pub nproc: Nproc,
     pub master_port: u16,
-    pub folder: Option<PathBuf>,
+    /// Folders that all hosts have to share.
+    pub folders: Vec<PathBuf>,
     pub json: bool,
     pub deadline: Duration,
     pub missing: Vec<String>,
@@ -100,13 +91,34 @@ pub fn options_of(matches: &ArgMatches) -> Options {
     let words = launcher_words(matches);
     let options = cli::options_of(words);
     // What goes to other hosts is in a check's words.
-    Options { given: in_words(&check_command(), matches), ..options }
+    let goes = |option: &str| !is_of_each_host(option) && !is_ignored(option);
+    Options { given: words_of(&check_command(), matches, goes), ..options }
+}
+
+fn is_ignored(option: &str) -> bool {
+    in_check(option) == Some(InCheck::Ignored)
+}
+
+/// What was given and is not looked at, for the user's eyes. `None` where there is nothing.
+pub fn not_looked_at(matches: &ArgMatches) -> Option<String> {
+    let words = words_of(&check_command(), matches, is_ignored);
+    let name = |word: &OsString| {
+        let word = word.to_string_lossy().into_owned();
+        word.split_once('=').map_or(word.clone(), |(name, _)| name.to_owned())
+    };
+    let mut names: Vec<String> = words.iter().map(name).collect();
+    names.dedup();
+    let program = matches.get_many::<OsString>("command").and_then(|mut words| words.next());
+    names.extend(program.map(|program| format!("the program {}", program.to_string_lossy())));
+    (!names.is_empty()).then(|| format!("not looked at: {}", names.join(", ")))
 }
 
 /// The launcher's options among a check's, in words.
 pub fn launcher_words(matches: &ArgMatches) -> Vec<OsString> {
     let mut words: Vec<OsString> = vec!["torchrs-launch".into()];
-    words.extend(words_of(&check_command(), matches, |option| OF_LAUNCHER.contains(&option)));
+    words.extend(words_of(&check_command(), matches, |option| {
+        in_check(option) == Some(InCheck::Used)
+    }));
     // The launcher cannot be without a program.
     words.push("check".into());
     words
@@ -119,13 +131,15 @@ impl CheckPlan {
             Ok(hosts) => (hosts, None),
             Err(why) => (None, Some(cli::with_variables(why))),
         };
+        let shared = matches.get_one::<PathBuf>("shared-folder").cloned();
+        let lock = options.rdzv_lock.clone().filter(|lock| shared.as_ref() != Some(lock));
         let seconds = matches.get_one::<u64>("deadline").copied().unwrap_or_default();
         CheckPlan {
             hosts,
             misfit,
             nproc: options.nproc,
             master_port: options.master_port,
-            folder: matches.get_one::<PathBuf>("shared-folder").cloned(),
+            folders: shared.into_iter().chain(lock).collect(),
             json: matches.get_flag("json"),
             deadline: Duration::from_secs(seconds),
             missing: matches.get_many::<String>("missing").into_iter().flatten().cloned().collect(),
@@ -141,8 +155,6 @@ mod tests {
     fn the_launchers_options_are_those_of_a_check() {
         crate::tools::command().debug_assert();
         let command = check_command();
-        let has = |name: &&str| command.get_arguments().any(|arg| arg.get_long() == Some(name));
-        assert!(OF_LAUNCHER.iter().all(has));
         let line =
             "check --nnodes 2 --rdzv-endpoint 127.0.0.1:5 --json --shared-folder /data --nproc gpu";
         let matches = command.try_get_matches_from(line.split(' ')).unwrap();
@@ -151,5 +163,25 @@ mod tests {
         let plan = CheckPlan::of(&matches, &options);
         assert_eq!(plan.hosts.unwrap().endpoint, ("127.0.0.1".into(), 5));
         assert!(plan.json && plan.misfit.is_none() && plan.deadline == Duration::from_secs(120));
+        assert_eq!((plan.folders, not_looked_at(&matches)), (vec!["/data".into()], None));
+    }
+
+    #[test]
+    fn a_jobs_command_line_is_taken_as_it_is() {
+        let line = "check --nnodes 1:2 --rdzv-endpoint 127.0.0.1:5 --rdzv-lock /locks --scale-up never --grace 3 \
+                    --tee=3 --max-restarts 2 --no-build train --nnodes 7 --lr 0.1";
+        let matches = check_command().try_get_matches_from(line.split_whitespace()).unwrap();
+        let options = options_of(&matches);
+        let plan = CheckPlan::of(&matches, &options);
+        assert_eq!(plan.folders, [PathBuf::from("/locks")]);
+        let settings = plan.hosts.unwrap().settings;
+        assert_eq!((settings.hosts, settings.max_restarts, settings.lock), ((1, 2), 2, true));
+        assert_eq!(settings.scale_up, torchrs_rendezvous::settings::ScaleUp::Never);
+        // As the launcher has them.
+        let said = not_looked_at(&matches).unwrap();
+        assert_eq!(said, "not looked at: --tee, --grace, --no-build, the program train");
+        let goes = ["--max-restarts=2", "--scale-up=never", "--rdzv-lock=/locks"];
+        assert_eq!(options.given, goes);
+        assert!(check_command().try_get_matches_from(["check", "--bogus"]).is_err());
     }
 }

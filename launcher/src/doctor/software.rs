@@ -43,7 +43,7 @@ fn devices() -> Vec<Finding> {
     if gpus.count > 0 {
         let rule = std::env::var("NCCL_SOCKET_IFNAME").ok();
         let all = interfaces::interfaces();
-        findings.push(interfaces::nccl(&all, rule.as_deref(), None, gpus.count));
+        findings.push(interfaces::nccl(&all, rule.as_deref(), &[], gpus.count));
     } else {
         findings.push(Finding::ok(
             "simulated GPUs",

@@ -7,6 +7,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, ValueHint};
 
 use super::list::{HostList, Target, hosts_of_file};
+use crate::parts::is_of_each_host;
 
 /// The remote shell, unless another is named: it asks nothing, gives up where nobody answers, and notices a line
 /// that is dead.
@@ -87,30 +88,9 @@ impl SshOptions {
     }
 }
 
-/// Options that this launcher works out anew for each host.
-const OF_EACH_HOST: [&str; 17] = [
-    "export",
-    "hostfile",
-    "hosts",
-    "local-addr",
-    "master-addr",
-    "master-port",
-    "nnodes",
-    "no-build",
-    "node-rank",
-    "nproc",
-    "rdzv-backend",
-    "rdzv-conf",
-    "rdzv-endpoint",
-    "remote-launcher",
-    "run-id",
-    "ssh",
-    "token-file",
-];
-
 /// The options of `command` that were given and hold on all hosts, in words.
 pub fn in_words(command: &Command, matches: &ArgMatches) -> Vec<OsString> {
-    words_of(command, matches, |option| !OF_EACH_HOST.contains(&option))
+    words_of(command, matches, |option| !is_of_each_host(option))
 }
 
 /// The options of `command` that were given and that `takes` accepts, in words.
@@ -157,11 +137,6 @@ mod tests {
         let line = "x --hosts a,b:2 --nproc 4 -x A=1 --max-restarts 3 --grace 2 --tee 0:3 --token-file f t --role r";
         assert_eq!(words(line), "--max-restarts=3 --tee=0:3 --grace=2");
         assert_eq!(words("x t"), "");
-        // Each is an option.
-        let command = Options::command();
-        let is_option =
-            |name: &&str| command.get_arguments().any(|arg| arg.get_long() == Some(name));
-        assert!(OF_EACH_HOST.iter().all(is_option));
     }
 
     #[test]

@@ -86,6 +86,39 @@ fn two_hosts_are_compared_and_measured() {
 }
 
 #[test]
+fn a_jobs_command_line_is_checked_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = format!(
+        "--nnodes 1:2 --rdzv-endpoint 127.0.0.1:{} --rdzv-conf last_call_timeout=5 --rdzv-lock {} --scale-up never \
+         --grace 3 train --nnodes 9",
+        port(),
+        folder.path().display()
+    );
+    let done = both([&options, &options]);
+    assert!(done.iter().all(|done| done.code <= 1), "{done:?}");
+    for done in &done {
+        done.says("torchrs check: not looked at: --grace, the program train");
+    }
+    let report = done.iter().find(|done| !done.stdout.is_empty()).unwrap();
+    reports(report, "2 have met with the same token");
+    reports(report, &format!("{}: the same files, content and locks", folder.path().display()));
+    reports(report, "the ways' ends");
+    // One without it.
+    let port_ = port();
+    let lock = format!("--rdzv-lock {}", folder.path().display());
+    let one = |lock: &str| {
+        format!(
+            "--nnodes 1:2 --rdzv-endpoint 127.0.0.1:{port_} --rdzv-conf last_call_timeout=5 --deadline 8 {lock}"
+        )
+    };
+    let done = both([&one(&lock), &one("")]);
+    assert!(
+        done.iter().any(|done| done.code == 2 && text(done).contains("--rdzv-lock")),
+        "{done:?}"
+    );
+}
+
+#[test]
 fn hosts_are_checked_through_ssh() {
     let shell =
         Shell::new("denied) echo 'x@denied: Permission denied (publickey).' >&2; exit 255;;");
