@@ -55,8 +55,8 @@ def page(machine, rows):
     parts.append("[How we measure](measuring.md) explains the columns.")
     ceilings = [line(["the machine's ceiling", "1 thread", "2 threads"]), line(["---"] * 3)]
     parts.append("\n".join(ceilings + [line(row) for row in machine["ceilings"]]))
-    parts.append("## Summary")
-    parts.append(summary(rows))
+    if any(row["section"] in THREADED for row in rows):
+        parts += ["## Summary", summary(rows)]
     for section in [name for name in TITLES if any(row["section"] == name for row in rows)]:
         parts.append(f"## {TITLES[section]}")
         parts.append(section_table([row for row in rows if row["section"] == section]))
@@ -100,7 +100,8 @@ def pictures(machines, rows):
     level = "1 = PyTorch's speed"
     title = f"torchrs on {first['title']}: PyTorch's time over ours, geometric means"
     yield "sections.svg", bars(title, groups, ["1 thread", "2 threads"], level)
-    whole = [machine for machine in machines if "held" not in machine["title"]]
+    has_steps = lambda machine: any(row["section"] == "train" for row in rows[machine["file"]])
+    whole = [machine for machine in machines if "held" not in machine["title"] and has_steps(machine)]
     steps = lambda file: {row["name"]: row["ratio"] for row in rows[file] if (row["section"], row["threads"]) == ("train", 1)}
     its = [steps(machine["file"]) for machine in whole]
     names = sorted(its[0], key=lambda name: its[0][name])
