@@ -1,5 +1,7 @@
 //! What a leader wants done.
 
+use std::sync::Arc;
+
 use crate::ending::Ending;
 use crate::lock::Tie;
 use crate::protocol::{Round, ToMember};
@@ -18,7 +20,7 @@ pub enum Action {
     Ask(Connection, u64, Vec<u8>),
     /// Too few of the last round's hosts came: they may gather elsewhere, or did, in this round. Nothing of this leader
     /// counts from now on.
-    Resign(Option<Round>),
+    Resign(Option<Arc<Round>>),
     /// Take this tie for this host, unless another has: [`Leader::tie_taken`](crate::leader::Leader::tie_taken) is told.
     TakeTie(Tie),
     /// For the user's eyes.

@@ -1,6 +1,7 @@
 //! How a round ended, for the report.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::protocol::{HostId, Round, Verdict, Why};
 
@@ -8,7 +9,7 @@ use crate::protocol::{HostId, Round, Verdict, Why};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ending {
     /// The round.
-    pub round: Round,
+    pub round: Arc<Round>,
     /// What ended it, unless all workers ended in peace.
     pub why: Option<Why>,
     /// Why no other round follows, where one might have.
@@ -20,7 +21,7 @@ pub struct Ending {
 impl Ending {
     /// Of a round, with what its hosts reported.
     pub(crate) fn new(
-        round: Round,
+        round: Arc<Round>,
         why: Option<Why>,
         hindrance: Option<String>,
         mut ended: BTreeMap<HostId, (Verdict, Vec<u8>)>,

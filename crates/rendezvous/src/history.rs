@@ -2,6 +2,7 @@
 //! after which rounds: not only after the last that is known to have run, but after all that may have run elsewhere.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -10,38 +11,38 @@ use crate::protocol::{HostId, Round};
 /// The last round that is known to have run, and later ones of which that is not known: proposed, or accepted by some.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
-    ran: Option<Round>,
+    ran: Option<Arc<Round>>,
     /// In the order of their stamps. Of those that ask for the same hosts the last.
-    open: Vec<Round>,
+    open: Vec<Arc<Round>>,
 }
 
 impl History {
     /// The rounds, earliest first.
-    pub fn rounds(&self) -> impl Iterator<Item = &Round> {
+    pub fn rounds(&self) -> impl Iterator<Item = &Arc<Round>> {
         self.ran.iter().chain(&self.open)
     }
 
     /// The last of them.
-    pub fn latest(&self) -> Option<&Round> {
+    pub fn latest(&self) -> Option<&Arc<Round>> {
         self.open.last().or(self.ran.as_ref())
     }
 
     /// A round was proposed, and may run.
-    pub fn proposed(&mut self, round: Round) {
+    pub fn proposed(&mut self, round: Arc<Round>) {
         self.open.retain(|other| !asks_for_the_same(other, &round));
         self.open.push(round);
-        self.open.sort_by_key(Round::stamp);
+        self.open.sort_by_key(|round| round.stamp());
     }
 
     /// A round runs: all its hosts have accepted it.
-    pub fn ran(&mut self, round: Round) {
+    pub fn ran(&mut self, round: Arc<Round>) {
         self.open.clear();
         self.ran = Some(round);
     }
 
     /// What another host knows.
     pub fn learn(&mut self, other: History) {
-        let stamp = |round: &Option<Round>| round.as_ref().map(Round::stamp);
+        let stamp = |round: &Option<Arc<Round>>| round.as_ref().map(|round| round.stamp());
         if stamp(&self.ran) < stamp(&other.ran) {
             self.ran = other.ran;
         }

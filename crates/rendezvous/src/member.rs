@@ -6,6 +6,7 @@
 //! those who gather may go on is for [`Leader`](crate::leader::Leader) to know.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::history::History;
@@ -43,9 +44,9 @@ pub enum Action {
     /// Send a message to the leader.
     Send(ToLeader),
     /// Tell whoever listens at one of these addresses, and hang up.
-    Claim(Vec<SocketAddr>, Round),
+    Claim(Vec<SocketAddr>, Arc<Round>),
     /// Start the workers of this round.
-    Start(Round),
+    Start(Arc<Round>),
     /// End the workers, and tell [`Member::workers_ended`].
     Stop {
         /// They are not asked.
@@ -97,7 +98,7 @@ pub struct Member {
     /// The rounds that it accepted.
     accepted: History,
     /// A later one, which runs without it.
-    seen: Option<Round>,
+    seen: Option<Arc<Round>>,
     workers: Workers,
     /// Since when it has no leader.
     without_since: Duration,
@@ -153,7 +154,7 @@ impl Member {
     }
 
     /// The leader that this host is lacks the hosts to go on: perhaps they gather elsewhere.
-    pub fn resigned(&mut self, known: Option<Round>, now: Duration, out: &mut Vec<Action>) {
+    pub fn resigned(&mut self, known: Option<Arc<Round>>, now: Duration, out: &mut Vec<Action>) {
         if self.leads {
             let place = if known.is_some() { 0 } else { self.place + 1 };
             self.seen = known.or(self.seen.take());
@@ -170,7 +171,7 @@ impl Member {
     }
 
     /// The latest round that it knows of.
-    fn latest(&self) -> Option<&Round> {
+    fn latest(&self) -> Option<&Arc<Round>> {
         self.seen.as_ref().or(self.accepted.latest())
     }
 
@@ -315,7 +316,7 @@ impl Member {
             ToMember::NotLeader { round } => {
                 // Either it knows a later round, whose leader is the one to call, or it has not noticed yet what this
                 // host has, or it looks for a leader itself.
-                let known = self.latest().map(Round::stamp);
+                let known = self.latest().map(|round| round.stamp());
                 let later = round.filter(|round| known.is_none_or(|known| known < round.stamp()));
                 let place = if later.is_some() {
                     0

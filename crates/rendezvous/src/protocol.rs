@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -38,7 +39,8 @@ pub struct Host {
 )]
 pub struct Term(pub u64);
 
-/// Which hosts run together, from one start of the workers to their end.
+/// Which hosts run together, from one start of the workers to their end. Of many hosts it is long: whoever has one
+/// shares it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Round {
     /// Of its leader.
@@ -173,7 +175,7 @@ pub enum ToLeader {
         /// The job.
         job: String,
         /// Its last round.
-        round: Round,
+        round: Arc<Round>,
     },
     /// What its workers ask of the job's store.
     Ask {
@@ -205,7 +207,7 @@ pub enum ToMember {
     /// This host does not lead.
     NotLeader {
         /// The round that it takes part in, if it has a leader.
-        round: Option<Round>,
+        round: Option<Arc<Round>>,
     },
     /// It waits.
     Waiting {
@@ -214,12 +216,12 @@ pub enum ToMember {
         /// The fewest that a round needs.
         needed: u32,
         /// The round that runs without it.
-        round: Option<Round>,
+        round: Option<Arc<Round>>,
     },
     /// A round to accept.
     Propose {
         /// The round.
-        round: Round,
+        round: Arc<Round>,
     },
     /// All hosts of the round have accepted it: start the workers.
     Start {

@@ -93,14 +93,14 @@ fn encoded<T: Serialize + DeserializeOwned>(messages: &[T]) -> Vec<Vec<u8>> {
 /// One message of each kind.
 fn to_leader() -> Vec<Vec<u8>> {
     let mut accepted = History::default();
-    accepted.ran(round());
-    accepted.proposed(Round { number: 301, ..round() });
+    accepted.ran(round().into());
+    accepted.proposed(Round { number: 301, ..round() }.into());
     encoded(&[
         ToLeader::Join { settings: Settings::default(), host: host(1), accepted, busy: true },
         ToLeader::Accept { term: Term(1), number: 2 },
         ToLeader::Ended { number: 1, verdict: Verdict::Signal(15), report: vec![7; 300] },
         ToLeader::Alive { sent_at: Duration::from_nanos(1), clock: Duration::MAX },
-        ToLeader::Claim { job: "job".into(), round: round() },
+        ToLeader::Claim { job: "job".into(), round: round().into() },
         ToLeader::Ask { number: 1, request: vec![1; 40] },
         ToLeader::Failing { number: 9 },
     ])
@@ -110,9 +110,9 @@ fn to_member() -> Vec<Vec<u8>> {
     let why = Why::Failed(HostId(4));
     encoded(&[
         ToMember::Refused { why: "another job".into() },
-        ToMember::NotLeader { round: Some(round()) },
+        ToMember::NotLeader { round: Some(round().into()) },
         ToMember::Waiting { present: 1, needed: 2, round: None },
-        ToMember::Propose { round: round() },
+        ToMember::Propose { round: round().into() },
         ToMember::Start { number: 1 },
         ToMember::Stop { number: 1, why, at_once: true },
         ToMember::Alive { sent_at: Duration::ZERO, clock: Duration::from_secs(1) },

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use torchrs_rendezvous::driver::{Command, Config, Endpoint, Event, Rendezvous};
@@ -47,7 +48,7 @@ fn next(host: &Rendezvous) -> Event {
     }
 }
 
-fn started(host: &Rendezvous) -> (Round, usize) {
+fn started(host: &Rendezvous) -> (Arc<Round>, usize) {
     match next(host) {
         Event::Start { round, group_rank, .. } => (round, group_rank),
         other => panic!("{other:?} instead of a start"),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
@@ -26,7 +27,7 @@ type Waiting = BTreeMap<usize, (u64, u64, Vec<u8>)>;
 /// The hosts that have met.
 pub struct Meeting {
     rendezvous: Rendezvous,
-    round: Round,
+    round: Arc<Round>,
     /// This host's place among them.
     pub place: usize,
     /// Whether this host says how it went.

@@ -60,7 +60,7 @@ pub enum Event {
     /// Start the workers of a round.
     Start {
         /// The round.
-        round: Round,
+        round: Arc<Round>,
         /// This host's place in it.
         group_rank: usize,
         /// Whether this host leads it.

@@ -58,8 +58,12 @@ impl Peer {
 
     /// Takes a message; [`flush`](Self::flush) sends it.
     pub fn send<T: Serialize>(&mut self, message: &T) {
-        let bytes = postcard::to_stdvec(message).expect("a message of plain data");
-        self.channel.send(&bytes);
+        self.send_encoded(&encode(message));
+    }
+
+    /// The same of a message that [`encode`] has encoded.
+    pub fn send_encoded(&mut self, message: &[u8]) {
+        self.channel.send(message);
     }
 
     /// Sends as much as the socket takes.
@@ -106,6 +110,11 @@ impl Peer {
             }
         }
     }
+}
+
+/// A message in bytes.
+pub(super) fn encode<T: Serialize>(message: &T) -> Vec<u8> {
+    postcard::to_stdvec(message).expect("a message of plain data")
 }
 
 impl AsFd for Peer {

@@ -17,14 +17,14 @@ use nix::time::{ClockId, clock_gettime};
 use torchrs_error::{Context, Error, Result};
 
 use super::dial::{Callee, Line};
-use super::peer::Peer;
+use super::peer::{Peer, encode};
 use super::place::Place;
 use super::{Command, Config, Event, Input};
 use crate::action::{self, Connection};
 use crate::leader::Leader;
 use crate::lock::{Lock, Taken, Tie};
 use crate::member::{self, Member};
-use crate::protocol::{Host, HostId, ToLeader, ToMember};
+use crate::protocol::{Host, HostId, Round, ToLeader, ToMember};
 
 /// What proves itself for so long is dropped.
 const PROVE_WITHIN: Duration = Duration::from_secs(5);
@@ -601,10 +601,21 @@ impl Driver {
     }
 
     fn do_leader(&mut self, actions: Vec<action::Action>) {
+        // A round is long, and all its hosts get the same.
+        let mut proposal: Option<(Arc<Round>, Vec<u8>)> = None;
         for action in actions {
             match action {
                 action::Action::Send(OWN, message) => {
                     self.later.push_back(Later::ToMember(message));
+                }
+                action::Action::Send(to, ToMember::Propose { round }) => {
+                    let known = proposal.take().filter(|(known, _)| Arc::ptr_eq(known, &round));
+                    let encode = || encode(&ToMember::Propose { round: round.clone() });
+                    let bytes = known.map_or_else(encode, |(_, bytes)| bytes);
+                    if let Some(entry) = self.peers.get_mut(&to).filter(|entry| entry.open) {
+                        entry.peer.send_encoded(&bytes);
+                    }
+                    proposal = Some((round, bytes));
                 }
                 action::Action::Send(to, message) => {
                     if let Some(entry) = self.peers.get_mut(&to).filter(|entry| entry.open) {

@@ -1,14 +1,16 @@
 //! Between two rounds: who is there, whether so few may go on, and the next round's proposal.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{CLAIMS, LATER, Leader, Member, Phase, TELL_EVERY};
+use super::members::Member;
+use super::{CLAIMS, LATER, Leader, Phase, TELL_EVERY};
 use crate::action::{Action, Connection};
 use crate::ending::Ending;
 use crate::history::History;
 use crate::lock::{Taken, Tie};
-use crate::protocol::{Round, Share, ToMember};
+use crate::protocol::{HostId, Round, Share, ToMember};
 
 impl Leader {
     /// Whether those who are there must not go on after one of these rounds: others might.
@@ -33,7 +35,7 @@ impl Leader {
 
     /// Whether those who are there could go on if this host has the next tie.
     pub(super) fn may_take_tie(&self) -> bool {
-        let fewer = |last: &Round| self.share(last) == Share::Fewer;
+        let fewer = |last: &Arc<Round>| self.share(last) == Share::Fewer;
         let refused = self.asked == Some((self.ties() + 1, true));
         self.settings.lock && !refused && !self.after.rounds().any(fewer)
     }
@@ -118,8 +120,7 @@ impl Leader {
         let (fewest, most) = self.settings.hosts;
         let present = self.members.len() as u32;
         // Who still ends an earlier leader's workers cannot start others.
-        let ready = self.members.values().filter(|m| !m.busy).count() as u32;
-        if ready < present {
+        if self.members.are_some_busy() {
             return false;
         }
         let own_is_there = self.members.contains_key(&self.own);
@@ -164,7 +165,7 @@ impl Leader {
                 return false;
             }
         }
-        let round = self.next_round();
+        let round = Arc::new(self.next_round());
         self.after.proposed(round.clone());
         for host in &round.hosts {
             let propose = ToMember::Propose { round: round.clone() };
@@ -194,13 +195,15 @@ impl Leader {
     /// The hosts in order: by their own place where they have one, else as in the last round, then as they came. The
     /// leader is the first of those without a place.
     fn next_round(&self) -> Round {
+        let last = self.after.latest().map_or(&[][..], |round| &round.hosts);
+        let ranks: BTreeMap<HostId, usize> = last.iter().map(|host| host.id).zip(0..).collect();
         let place = |m: &Member| {
-            let before = self.after.latest().and_then(|round| round.group_rank(m.host.id));
+            let before = ranks.get(&m.host.id).copied();
             let own = m.host.id != self.own;
             (m.host.node_rank.unwrap_or(u32::MAX), own, before.unwrap_or(usize::MAX), m.order)
         };
         let mut members: Vec<&Member> = self.members.values().collect();
-        members.sort_by_key(|m| place(m));
+        members.sort_by_cached_key(|m| place(m));
         let spares = members.split_off(members.len().min(self.settings.hosts.1 as usize));
         let hosts = |members: Vec<&Member>| members.into_iter().map(|m| m.host.clone()).collect();
         Round {
@@ -228,12 +231,17 @@ impl Leader {
         self.end_without_workers(round, &what, out);
     }
 
-    pub(super) fn end_without_workers(&mut self, round: Round, why: &str, out: &mut Vec<Action>) {
+    pub(super) fn end_without_workers(
+        &mut self,
+        round: Arc<Round>,
+        why: &str,
+        out: &mut Vec<Action>,
+    ) {
         self.phase = Phase::Over;
         out.push(Action::Ended(Ending::new(round, None, Some(why.to_owned()), BTreeMap::new())));
     }
 
-    pub(super) fn nobodys_round(&self) -> Round {
+    pub(super) fn nobodys_round(&self) -> Arc<Round> {
         let nobody = || Round {
             term: self.term,
             number: 0,
@@ -244,6 +252,6 @@ impl Leader {
             hosts: Vec::new(),
             spares: Vec::new(),
         };
-        self.after.latest().cloned().unwrap_or_else(nobody)
+        self.after.latest().cloned().unwrap_or_else(|| Arc::new(nobody()))
     }
 }

@@ -11,10 +11,13 @@
 //! two different rounds after one and the same cannot both be accepted by all.
 
 mod gathering;
+mod members;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
+use self::members::{Member, Members};
 use crate::action::{Action, Connection};
 use crate::ending::Ending;
 use crate::fitting::objection;
@@ -29,33 +32,21 @@ const LATER: Duration = Duration::from_secs(1);
 /// How long a leader that knows of no round waits, where there may be one elsewhere.
 const CLAIMS: Duration = Duration::from_millis(2500);
 
-struct Member {
-    host: Host,
-    connection: Connection,
-    heard_at: Duration,
-    /// When it was last told that this leader is there: for so long after that its workers may run.
-    told_at: Duration,
-    /// Counts those who joined: who came first takes part first.
-    order: u64,
-    /// Its workers of an earlier leader's round are still there.
-    busy: bool,
-}
-
 enum Phase {
     Gathering {
         since: Duration,
         last_call: Option<Duration>,
     },
     Proposed {
-        round: Round,
+        round: Arc<Round>,
         accepted: BTreeSet<HostId>,
     },
     Running {
-        round: Round,
+        round: Arc<Round>,
         ended: BTreeMap<HostId, (Verdict, Vec<u8>)>,
     },
     Stopping {
-        round: Round,
+        round: Arc<Round>,
         why: Why,
         ended: BTreeMap<HostId, (Verdict, Vec<u8>)>,
         gone: BTreeSet<HostId>,
@@ -72,7 +63,9 @@ pub struct Leader {
     /// The rounds that the next one follows.
     after: History,
     restarts: u32,
-    members: BTreeMap<HostId, Member>,
+    members: Members,
+    /// No host falls silent before this time, and none for longer than it may.
+    look_at: Duration,
     next_order: u64,
     /// Hosts that fell silent may have running workers till then.
     not_before: Duration,
@@ -98,7 +91,8 @@ impl Leader {
             term,
             after,
             restarts,
-            members: BTreeMap::new(),
+            members: Members::default(),
+            look_at: Duration::MAX,
             next_order: 0,
             not_before: Duration::ZERO,
             phase: Phase::Gathering { since: now, last_call: None },
@@ -134,16 +128,14 @@ impl Leader {
             }
             return;
         }
-        let Some(id) = self.id_of(from) else {
+        let Some(id) = self.members.of_connection(from) else {
             out.push(Action::Close(from));
             return;
         };
         match message {
             ToLeader::Join { .. } | ToLeader::Claim { .. } => unreachable!("handled above"),
             ToLeader::Alive { sent_at, clock } => {
-                let member = self.members.get_mut(&id).expect("a member");
-                member.heard_at = member.heard_at.max(clock.min(now));
-                member.told_at = now;
+                self.members.heard(id, clock.min(now), now);
                 out.push(Action::Send(from, ToMember::Alive { sent_at, clock: now }));
             }
             ToLeader::Accept { term, number } => {
@@ -164,7 +156,7 @@ impl Leader {
 
     /// A connection is no more: its host is lost.
     pub fn disconnected(&mut self, connection: Connection, now: Duration, out: &mut Vec<Action>) {
-        if let Some(id) = self.id_of(connection) {
+        if let Some(id) = self.members.of_connection(connection) {
             self.lose(id, now, out);
             self.fence(now, out);
             self.step(now, out);
@@ -173,6 +165,9 @@ impl Leader {
 
     /// Time has passed.
     pub fn tick(&mut self, now: Duration, out: &mut Vec<Action>) {
+        if now < self.look_at {
+            return self.step(now, out);
+        }
         let lost_after = self.settings.lost_after;
         let silent = |m: &Member| m.host.id != self.own && now >= m.heard_at + lost_after;
         let silent: Vec<HostId> =
@@ -183,8 +178,18 @@ impl Leader {
             self.not_before = self.not_before.max(member.told_at + lost_after);
             self.lose(id, now, out);
         }
+        self.look_at = self.next_silence(now);
         self.fence(now, out);
         self.step(now, out);
+    }
+
+    /// When a host will have been silent for so long that it counts, if nothing is heard of it until then. Whoever is
+    /// silent is looked at twice.
+    fn next_silence(&self, now: Duration) -> Duration {
+        let limits = [self.settings.fence_after(), self.settings.lost_after];
+        let others = self.members.values().filter(|m| m.host.id != self.own);
+        let times = others.flat_map(|m| limits.map(|limit| m.heard_at + limit));
+        times.filter(|at| *at > now).min().unwrap_or(Duration::MAX)
     }
 
     /// Ends the workers where so many hosts are silent that the others may go on without this one.
@@ -228,17 +233,10 @@ impl Leader {
 
     /// When [`tick`](Self::tick) has to be called at the latest.
     pub fn deadline(&self, now: Duration) -> Option<Duration> {
-        let others = self.members.values().filter(|m| m.host.id != self.own);
-        // Whoever is silent is looked at twice.
-        let silent = others
-            .flat_map(|m| {
-                [self.settings.fence_after(), self.settings.lost_after].map(|t| m.heard_at + t)
-            })
-            .filter(|at| *at > now)
-            .min();
+        let silent = Some(self.look_at).filter(|at| *at < Duration::MAX);
         let phase = match &self.phase {
             // What is waited for then comes by a message.
-            Phase::Gathering { .. } if self.members.values().any(|m| m.busy) => None,
+            Phase::Gathering { .. } if self.members.are_some_busy() => None,
             Phase::Gathering { since, last_call } => {
                 let limit = *since + self.settings.join_timeout;
                 let lacking = self.lacks_quorum(&self.after);
@@ -306,10 +304,6 @@ impl Leader {
         self.step(now, out);
     }
 
-    fn id_of(&self, connection: Connection) -> Option<HostId> {
-        self.members.values().find(|m| m.connection == connection).map(|m| m.host.id)
-    }
-
     fn join(
         &mut self,
         from: Connection,
@@ -324,7 +318,12 @@ impl Leader {
             out.push(Action::Close(from));
             return;
         }
-        let order = match self.members.remove(&host.id) {
+        // One connection is one host's.
+        if self.members.of_connection(from).is_some_and(|other| other != host.id) {
+            out.push(Action::Close(from));
+            return;
+        }
+        let order = match self.members.remove(host.id) {
             // It has lost its connection and has another one now.
             Some(before) => {
                 out.push(Action::Close(before.connection));
@@ -335,9 +334,11 @@ impl Leader {
                 self.next_order
             }
         };
-        let id = host.id;
+        if host.id != self.own {
+            self.look_at = self.look_at.min(now + self.settings.fence_after());
+        }
         let (heard_at, told_at) = (now, now);
-        self.members.insert(id, Member { host, connection: from, heard_at, told_at, order, busy });
+        self.members.insert(Member { host, connection: from, heard_at, told_at, order, busy });
         if let Phase::Gathering { .. } = self.phase {
             return;
         }
@@ -348,7 +349,7 @@ impl Leader {
     /// hosts go on twice.
     fn learn(&mut self, accepted: History) {
         let Phase::Gathering { .. } = self.phase else { return };
-        let before = self.after.latest().map(Round::stamp);
+        let before = self.after.latest().map(|round| round.stamp());
         self.after.learn(accepted);
         if let Some(round) = self.after.latest().filter(|round| before < Some(round.stamp())) {
             self.term = self.term.max(Term(round.term.0 + 1));
@@ -389,9 +390,7 @@ impl Leader {
         now: Duration,
         out: &mut Vec<Action>,
     ) {
-        if let Some(member) = self.members.get_mut(&id) {
-            member.busy = false;
-        }
+        self.members.is_ready(id);
         match &mut self.phase {
             Phase::Running { round, ended } if round.number == number => {
                 ended.insert(id, (verdict, report));
@@ -422,7 +421,7 @@ impl Leader {
     }
 
     fn lose(&mut self, id: HostId, now: Duration, out: &mut Vec<Action>) {
-        self.members.remove(&id);
+        self.members.remove(id);
         match &mut self.phase {
             Phase::Running { round, ended } if round.group_rank(id).is_some() => {
                 let (round, ended) = (round.clone(), std::mem::take(ended));
@@ -433,6 +432,10 @@ impl Leader {
                     self.begin_stopping(round, ended, Why::Lost(id), now, out);
                 }
             }
+            // Before all had accepted. Those who had may go on elsewhere.
+            Phase::Proposed { round, .. } if round.group_rank(id).is_some() => {
+                self.phase = Phase::Gathering { since: now, last_call: None };
+            }
             Phase::Stopping { gone, .. } => {
                 gone.insert(id);
             }
@@ -442,7 +445,7 @@ impl Leader {
 
     fn begin_stopping(
         &mut self,
-        round: Round,
+        round: Arc<Round>,
         ended: BTreeMap<HostId, (Verdict, Vec<u8>)>,
         why: Why,
         now: Duration,
@@ -486,11 +489,6 @@ impl Leader {
                     }
                 }
                 Phase::Proposed { round, accepted } => {
-                    if round.hosts.iter().any(|host| !self.members.contains_key(&host.id)) {
-                        // One was lost before all had accepted. Those who had may go on elsewhere.
-                        self.phase = Phase::Gathering { since: now, last_call: None };
-                        continue;
-                    }
                     if accepted.len() < round.hosts.len() {
                         return;
                     }
@@ -526,6 +524,10 @@ impl Leader {
                     self.begin_stopping(round, ended, Why::Joined, now, out);
                 }
                 Phase::Stopping { round, ended, gone, .. } => {
+                    // So few that some are missing for sure.
+                    if ended.len() + gone.len() < round.hosts.len() {
+                        return;
+                    }
                     let missing = |h: &&Host| !ended.contains_key(&h.id) && !gone.contains(&h.id);
                     if round.hosts.iter().any(|h| missing(&h)) {
                         return;
@@ -567,7 +569,7 @@ impl Leader {
         // A host whose user asked it to leave has left.
         for (id, (verdict, _)) in &ended {
             if matches!(verdict, Verdict::Signal(_))
-                && let Some(member) = self.members.remove(id)
+                && let Some(member) = self.members.remove(*id)
             {
                 out.push(Action::Close(member.connection));
             }

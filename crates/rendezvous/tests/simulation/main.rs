@@ -278,8 +278,16 @@ fn what_does_not_fit_is_refused() {
     }
 }
 
+/// As many histories as PROPTEST_CASES says.
+fn histories() -> ProptestConfig {
+    match std::env::var_os("PROPTEST_CASES") {
+        Some(_) => ProptestConfig::default(),
+        None => ProptestConfig::with_cases(60),
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    #![proptest_config(histories())]
 
     /// Whatever is done to hosts, never do two rounds run at once, and when it is over the job goes on if more than
     /// half of its hosts never died.

@@ -5,6 +5,7 @@ mod deeds;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use torchrs_rendezvous::action;
@@ -91,7 +92,7 @@ pub struct Launcher {
     member: Option<Member>,
     leader: Option<Leader>,
     link: Option<u64>,
-    running: Option<Round>,
+    running: Option<Arc<Round>>,
     ending: bool,
     cut: bool,
     frozen_until: Duration,
@@ -115,7 +116,7 @@ pub struct World {
     stalled: BTreeMap<u64, VecDeque<Event>>,
     dice: u64,
     /// Rounds that were started, with the time.
-    pub started: Vec<(Duration, Round)>,
+    pub started: Vec<(Duration, Arc<Round>)>,
     pub worker_time: Duration,
     /// What leaders have said to their users.
     pub said: Vec<String>,
@@ -283,12 +284,12 @@ impl World {
         let Some(first) = running.next() else { return };
         // Of many hosts a look at all their names takes too long.
         let is_large = self.launchers.len() >= 50;
-        let same = |other: &Round| match is_large {
+        let same = |other: &Arc<Round>| match is_large {
             true => (other.stamp(), other.leader) == (first.stamp(), first.leader),
             false => other == first,
         };
         let other = running.find(|other| !same(other));
-        let of = |r: &Round| {
+        let of = |r: &Arc<Round>| {
             let hosts: Vec<_> = r.hosts.iter().map(|host| host.name.as_str()).collect();
             format!("{} of term {} led by {:x}: {hosts:?}", r.number, r.term.0, r.leader.0)
         };
