@@ -113,8 +113,9 @@ impl Leader {
         out: &mut Vec<Action>,
     ) {
         if let ToLeader::Join { settings, host, accepted, busy } = message {
+            let order = self.part_from(host.id, now, out);
             self.learn(accepted);
-            self.join(from, settings, host, busy, now, out);
+            self.join(from, settings, host, (busy, order), now, out);
             return self.step(now, out);
         }
         if let ToLeader::Claim { job, round } = message {
@@ -304,12 +305,21 @@ impl Leader {
         self.step(now, out);
     }
 
+    /// A host that is there calls again: it has lost its connection, and its leader with it. Whether the end of that
+    /// comes before or after, it has ended its workers, and knows of no proposal. Its place among those who joined.
+    fn part_from(&mut self, id: HostId, now: Duration, out: &mut Vec<Action>) -> Option<u64> {
+        let Member { connection, order, .. } = *self.members.get(&id)?;
+        out.push(Action::Close(connection));
+        self.lose(id, now, out);
+        Some(order)
+    }
+
     fn join(
         &mut self,
         from: Connection,
         settings: Settings,
         host: Host,
-        busy: bool,
+        (busy, order): (bool, Option<u64>),
         now: Duration,
         out: &mut Vec<Action>,
     ) {
@@ -323,17 +333,10 @@ impl Leader {
             out.push(Action::Close(from));
             return;
         }
-        let order = match self.members.remove(host.id) {
-            // It has lost its connection and has another one now.
-            Some(before) => {
-                out.push(Action::Close(before.connection));
-                before.order
-            }
-            None => {
-                self.next_order += 1;
-                self.next_order
-            }
-        };
+        let order = order.unwrap_or_else(|| {
+            self.next_order += 1;
+            self.next_order
+        });
         if host.id != self.own {
             self.look_at = self.look_at.min(now + self.settings.fence_after());
         }

@@ -390,3 +390,19 @@ fn a_host_that_was_answered_late_is_waited_for_as_long() {
     world.run_until(SECOND * 90);
     assert_eq!(world.running(), [0, 2]);
 }
+
+/// A host that was frozen calls its leader again before the end of its old connection is there, while it is to accept a
+/// round.
+#[test]
+fn a_host_that_calls_again_is_asked_again() {
+    let mut world = begun(5, elastic(3, 5), 5661053041428687121);
+    for (when, host, time) in [(6_083, 4, 4_699), (45_237, 0, 3_617)] {
+        world.deed(MS * when, Deed::Cut(host));
+        world.deed(MS * (when + time), Deed::Heal(host));
+    }
+    for (when, host, time) in [(51_159, 4, 4_065), (23_099, 0, 4_387), (44_471, 4, 3_067)] {
+        world.deed(MS * when, Deed::Freeze(host, MS * time));
+    }
+    world.run_until(SECOND * 90);
+    assert_eq!(world.running(), [0, 1, 2, 3, 4]);
+}

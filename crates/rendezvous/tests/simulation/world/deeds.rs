@@ -50,7 +50,11 @@ impl World {
             }
             Deed::Cut(host) => self.launchers[host].cut = true,
             Deed::Heal(host) => self.launchers[host].cut = false,
-            Deed::Freeze(host, time) => self.launchers[host].frozen_until = self.now + time,
+            Deed::Freeze(host, time) => {
+                let l = &mut self.launchers[host];
+                // One that is frozen is not thawed by it: what it has to do waits for its thaw.
+                l.frozen_until = l.frozen_until.max(self.now + time);
+            }
             Deed::FailWorkers(host) => {
                 let Some(round) = &self.launchers[host].running else { return };
                 let round = (round.number, round.term.0);
