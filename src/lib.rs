@@ -55,6 +55,7 @@ pub mod prelude;
 pub mod profiler;
 pub mod storage;
 pub mod tensor;
+pub mod train;
 
 // From here the files take atomics that `crates/interleavings` runs with others.
 use std::sync::atomic;

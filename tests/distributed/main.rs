@@ -6,6 +6,7 @@ mod ddp;
 mod elastic;
 mod hosts;
 mod job;
+mod metrics;
 mod multiprocessing;
 mod new_project;
 mod process_groups;

@@ -93,6 +93,21 @@ pub const FLOORS: &[Floor] = &[
     ("checkpoint", &["autograd", "error", "nn", "optim", "storage", "tensor"]),
     ("models", &["autograd", "error", "nn", "ops", "storage", "tensor"]),
     ("cuda_graphs", &["autograd", "cuda", "error", "ops", "storage", "tensor"]),
+    (
+        "train",
+        &[
+            "autograd",
+            "checkpoint",
+            "cuda",
+            "data",
+            "distributed",
+            "error",
+            "nn",
+            "ops",
+            "optim",
+            "tensor",
+        ],
+    ),
     ("book", &[]),
     (
         "prelude",
