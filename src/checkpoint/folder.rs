@@ -20,6 +20,8 @@ use crate::error::{Context, Error, Result};
 const STATE: &str = "state.json";
 const FORMAT: &str = "torchrs-checkpoint";
 const VERSION: u64 = 1;
+/// The value that [`Checkpoint::with_score`] adds.
+pub(crate) const SCORE: &str = "score";
 /// Parsed JSON takes at most this of one byte of its text.
 const PARSED: usize = 64;
 
@@ -85,6 +87,40 @@ impl Checkpoint {
         })?;
         self.values.insert(name.to_owned(), value);
         Ok(self)
+    }
+
+    /// Says how good it is, by the measure that [`CheckpointDir::keep_best`] compares: the value `score`.
+    ///
+    /// ```
+    /// use torchrs::checkpoint::Checkpoint;
+    /// assert_eq!(Checkpoint::new().with_score(0.97)?.value::<f64>("score")?, 0.97);
+    /// assert!(Checkpoint::new().with_score(f64::NAN).is_err());
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a score that is not finite: none would be better or worse.
+    pub fn with_score(self, score: f64) -> Result<Self> {
+        if !score.is_finite() {
+            let what = format!("{score}; must be finite, to be compared with others");
+            return Err(Error::argument("Checkpoint::with_score", "score", what));
+        }
+        self.with_value(SCORE, &score)
+    }
+
+    /// Where it was loaded from; empty for a new one.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The names of the groups of tensors.
+    pub fn tensor_groups(&self) -> impl Iterator<Item = &str> {
+        self.tensors.keys().map(String::as_str)
+    }
+
+    /// The names of the values.
+    pub fn value_names(&self) -> impl Iterator<Item = &str> {
+        self.values.keys().map(String::as_str)
     }
 
     /// A group of tensors.
@@ -205,38 +241,42 @@ impl Checkpoint {
     /// damaged.
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let file = path.join(STATE);
-        let bytes = fs::read(&file).context(|| format!("open {}", file.display()))?;
-        let damaged = |why: String| Error::file(&file, why);
-        room_for(bytes.len().saturating_mul(PARSED))
-            .map_err(|why| error_of(&file, format!("its values: {why}")))?;
-        let document: Value = serde_json::from_slice(&bytes)
-            .map_err(|e| damaged(format!("is damaged: not JSON: {e}")))?;
-        if document["format"] != FORMAT || document["version"] != VERSION {
-            return Err(damaged(format!(
-                "format {} version {}; this torchrs reads \"{FORMAT}\" version {VERSION}",
-                document["format"], document["version"]
-            )));
-        }
-        let values: BTreeMap<String, Value> = serde_json::from_value(document["state"].clone())
-            .map_err(|e| damaged(format!("is damaged: `state`: {e}")))?;
-        let groups: Vec<String> = serde_json::from_value(document["tensors"].clone())
-            .map_err(|e| damaged(format!("is damaged: `tensors`: {e}")))?;
-        if document["crc32"] != crc(&json!([groups, values])) {
-            return Err(damaged("is damaged: its checksum does not match its contents".into()));
-        }
+        let (groups, values) = read_state(path)?;
         let mut tensors = BTreeMap::new();
         for group in groups {
-            if !is_file_name(&group) {
-                return Err(damaged(format!(
-                    "names tensors `{group}`, which is no file beside it"
-                )));
-            }
             let loaded = load_file(path.join(format!("{group}.safetensors")))?;
             tensors.insert(group, loaded);
         }
         Ok(Checkpoint { path: path.to_owned(), tensors, values })
     }
+}
+
+/// The names of the groups of tensors, and the values, that `state.json` of the folder holds.
+fn read_state(path: &Path) -> Result<(Vec<String>, BTreeMap<String, Value>)> {
+    let file = path.join(STATE);
+    let bytes = fs::read(&file).context(|| format!("open {}", file.display()))?;
+    let damaged = |why: String| Error::file(&file, why);
+    room_for(bytes.len().saturating_mul(PARSED))
+        .map_err(|why| error_of(&file, format!("its values: {why}")))?;
+    let document: Value = serde_json::from_slice(&bytes)
+        .map_err(|e| damaged(format!("is damaged: not JSON: {e}")))?;
+    if document["format"] != FORMAT || document["version"] != VERSION {
+        return Err(damaged(format!(
+            "format {} version {}; this torchrs reads \"{FORMAT}\" version {VERSION}",
+            document["format"], document["version"]
+        )));
+    }
+    let values: BTreeMap<String, Value> = serde_json::from_value(document["state"].clone())
+        .map_err(|e| damaged(format!("is damaged: `state`: {e}")))?;
+    let groups: Vec<String> = serde_json::from_value(document["tensors"].clone())
+        .map_err(|e| damaged(format!("is damaged: `tensors`: {e}")))?;
+    if document["crc32"] != crc(&json!([groups, values])) {
+        return Err(damaged("is damaged: its checksum does not match its contents".into()));
+    }
+    if let Some(group) = groups.iter().find(|group| !is_file_name(group)) {
+        return Err(damaged(format!("names tensors `{group}`, which is no file beside it")));
+    }
+    Ok((groups, values))
 }
 
 /// CRC-32 of a value's compact text, in which object keys are sorted.
@@ -312,6 +352,31 @@ fn replace(temporary: &Path, path: &Path) -> Result<()> {
 pub struct CheckpointDir {
     path: PathBuf,
     keep: usize,
+    best: Option<(usize, Best)>,
+}
+
+/// Which score is best.
+///
+/// ```
+/// use torchrs::checkpoint::Best;
+/// assert!(Best::Lowest.is_better(0.1, 0.2) && Best::Highest.is_better(0.2, 0.1));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Best {
+    /// As of a loss.
+    Lowest,
+    /// As of an accuracy.
+    Highest,
+}
+
+impl Best {
+    /// Whether `score` is better than `other`.
+    pub fn is_better(self, score: f64, other: f64) -> bool {
+        match self {
+            Best::Lowest => score < other,
+            Best::Highest => score > other,
+        }
+    }
 }
 
 impl CheckpointDir {
@@ -328,7 +393,26 @@ impl CheckpointDir {
     /// # Ok::<(), torchrs::Error>(())
     /// ```
     pub fn new(path: impl Into<PathBuf>, keep: usize) -> Self {
-        CheckpointDir { path: path.into(), keep: keep.max(1) }
+        CheckpointDir { path: path.into(), keep: keep.max(1), best: None }
+    }
+
+    /// Keeps the `k` best as well, by their [scores](Checkpoint::with_score), however old they are. Those without a
+    /// score are kept while they are among the latest. Of equal scores the earlier is better.
+    ///
+    /// ```
+    /// use torchrs::checkpoint::{Best, Checkpoint, CheckpointDir};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path();
+    /// let run = CheckpointDir::new(path, 1).keep_best(1, Best::Highest);
+    /// for (step, accuracy) in [(10, 0.5), (20, 0.9), (30, 0.8), (40, 0.7)] {
+    ///     run.save(step, &Checkpoint::new().with_score(accuracy)?)?;
+    /// }
+    /// assert_eq!((run.steps()?, run.best()?), (vec![20, 40], Some((20, run.at(20)))));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    pub fn keep_best(mut self, k: usize, best: Best) -> Self {
+        self.best = Some((k, best));
+        self
     }
 
     /// Folder of the checkpoint of a step.
@@ -386,8 +470,54 @@ impl CheckpointDir {
         Ok(self.steps()?.last().map(|&step| (step, self.at(step))))
     }
 
-    /// Saves the checkpoint of `step`, then removes those that are too old and what killed runs
-    /// left unfinished. Beside this one the highest steps are kept, also those of an earlier run that had
+    /// The step and folder of the checkpoint with the best score, if one has a score.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] where [`keep_best`](Self::keep_best) has not said which score is best; [`Error::Os`] and
+    /// [`Error::File`] for a checkpoint that cannot be read.
+    pub fn best(&self) -> Result<Option<(u64, PathBuf)>> {
+        let Some((_, best)) = self.best else {
+            let what = "is not said; `keep_best` tells which score is best";
+            return Err(Error::argument("CheckpointDir::best", "best", what));
+        };
+        let mut found: Option<(f64, u64)> = None;
+        for step in self.steps()? {
+            if let Some(score) = self.score(step)?
+                && found.is_none_or(|(other, _)| best.is_better(score, other))
+            {
+                found = Some((score, step));
+            }
+        }
+        Ok(found.map(|(_, step)| (step, self.at(step))))
+    }
+
+    fn score(&self, step: u64) -> Result<Option<f64>> {
+        let (_, values) = read_state(&self.at(step))?;
+        Ok(values.get(SCORE).and_then(Value::as_f64))
+    }
+
+    /// Those of `steps` that are the best, and those that cannot be read: nobody knows how good they are.
+    fn kept_for_score(&self, steps: &[u64]) -> Vec<u64> {
+        let Some((k, best)) = self.best else { return Vec::new() };
+        let mut scored: Vec<(f64, u64)> = Vec::new();
+        let mut kept = Vec::new();
+        for &step in steps {
+            match self.score(step) {
+                Ok(Some(score)) => scored.push((score, step)),
+                Ok(None) => {}
+                Err(_) => kept.push(step),
+            }
+        }
+        scored.sort_by(|a, b| match best {
+            Best::Lowest => a.0.total_cmp(&b.0),
+            Best::Highest => b.0.total_cmp(&a.0),
+        });
+        kept.extend(scored.into_iter().take(k).map(|(_, step)| step));
+        kept
+    }
+
+    /// Saves the checkpoint of `step`, then removes those that are too old, unless they are among the
+    /// [best](Self::keep_best), and what killed runs left unfinished. Beside this one the highest steps are kept, also those of an earlier run that had
     /// come further: [`latest`](Self::latest) is then still one of them.
     ///
     /// ```
@@ -405,9 +535,11 @@ impl CheckpointDir {
     pub fn save(&self, step: u64, checkpoint: &Checkpoint) -> Result<PathBuf> {
         let path = self.at(step);
         checkpoint.save(&path)?;
-        let mut others = self.steps()?;
-        others.retain(|other| *other != step);
-        for &old in &others[..others.len().saturating_sub(self.keep - 1)] {
+        let all = self.steps()?;
+        let kept = self.kept_for_score(&all);
+        let others: Vec<u64> = all.into_iter().filter(|other| *other != step).collect();
+        let old = &others[..others.len().saturating_sub(self.keep - 1)];
+        for &old in old.iter().filter(|old| !kept.contains(old)) {
             remove_dir(&self.at(old))?;
         }
         remove_leftovers(&self.path, |name| {

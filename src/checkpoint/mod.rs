@@ -38,7 +38,8 @@ mod raw;
 mod replacing;
 mod safetensors;
 
-pub use folder::{Checkpoint, CheckpointDir};
+pub(crate) use folder::SCORE;
+pub use folder::{Best, Checkpoint, CheckpointDir};
 pub use mapped::load_file_mapped;
 pub use npy::{load_npy, load_npz, save_npy, save_npz};
 pub use pt::{PtObject, PtRaw, PtValue, load_pt, save_pt};

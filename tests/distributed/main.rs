@@ -14,3 +14,4 @@ mod shared_tensors;
 mod sync_batch_norm;
 mod tasks;
 mod train_program;
+mod train_state;

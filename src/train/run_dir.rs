@@ -1,0 +1,286 @@
+//! Where a run's files go, and which checkpoint it goes on from. Rank 0 looks; the others are told,
+//! so that all agree even on folders that appear meanwhile.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::checkpoint::{Best, Checkpoint, CheckpointDir};
+use crate::distributed::{ProcessGroup, WorkerEnv};
+use crate::error::{Context, Error, Result};
+
+/// Below the run's folder.
+const CHECKPOINTS: &str = "checkpoints";
+/// The job that a run belongs to: by it the same job, started again, finds its run.
+const JOB: &str = "job.json";
+
+/// Options of [`RunDir::agree`].
+///
+/// ```
+/// use torchrs::train::RunDirOptions;
+/// let options = RunDirOptions { resume: true, ..Default::default() };
+/// assert_eq!((options.runs.to_str(), options.path, options.keep), (Some("runs"), None, 2));
+/// ```
+#[derive(Debug, Clone)]
+pub struct RunDirOptions {
+    /// The folder of all runs, in which a new run gets a folder `NAME-001`, `NAME-002` and so on.
+    pub runs: PathBuf,
+    /// The run's own folder, in place of one in `runs`.
+    pub path: Option<PathBuf>,
+    /// Goes on from the latest checkpoint of `path`, or else of the latest run of that name; it is an error when there
+    /// is none. A job that is started again, by the launcher or by Slurm, goes on without being asked.
+    pub resume: bool,
+    /// How many of the latest checkpoints are kept.
+    pub keep: usize,
+    /// How many of the best are kept as well, and which are best.
+    pub keep_best: Option<(usize, Best)>,
+}
+
+impl Default for RunDirOptions {
+    fn default() -> Self {
+        RunDirOptions { runs: "runs".into(), path: None, resume: false, keep: 2, keep_best: None }
+    }
+}
+
+/// The folder of a run, and the checkpoint that it goes on from; the same on all ranks.
+///
+/// ```
+/// use torchrs::checkpoint::Checkpoint;
+/// use torchrs::train::{RunDir, RunDirOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let runs = folder.path().to_owned();
+/// let group = torchrs::distributed::init_process_group(Default::default())?;
+/// let options = RunDirOptions { runs, ..Default::default() };
+/// let run = RunDir::agree("digits", &options, &group)?;
+/// assert!(run.path().ends_with("digits-001") && run.resume_step().is_none());
+/// run.checkpoints().save(10, &Checkpoint::new())?;
+/// // Later:
+/// let run = RunDir::agree("digits", &RunDirOptions { resume: true, ..options }, &group)?;
+/// assert_eq!(run.resume_step(), Some(10));
+/// # Ok::<(), torchrs::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct RunDir {
+    path: PathBuf,
+    resume_step: Option<u64>,
+    checkpoints: CheckpointDir,
+}
+
+/// What rank 0 tells the others: the folder and the step, or why there are none.
+type Choice = std::result::Result<(String, Option<u64>), String>;
+
+impl RunDir {
+    /// Rank 0's choice, on all ranks. Collective. Makes the folder, which all hosts have to see.
+    ///
+    /// # Errors
+    /// [`Error::Config`], on all ranks, where a folder that is given holds checkpoints and the run is not to go on from
+    /// them, or where it is to go on and there are none; [`Error::Os`] for a folder that cannot be made or read.
+    #[track_caller]
+    pub fn agree(name: &str, options: &RunDirOptions, group: &ProcessGroup) -> Result<Self> {
+        let job = Job::of_environment()?;
+        let (choice, own) = match group.rank() {
+            0 => match choose(name, options, &job) {
+                Ok(choice) => (Choice::Ok(choice), None),
+                Err(error) => (Choice::Err(error.to_string()), Some(error)),
+            },
+            _ => (Choice::Err(String::new()), None),
+        };
+        let chosen: Choice = group.broadcast_object(Some(&choice), 0)?;
+        if let Some(error) = own {
+            return Err(error);
+        }
+        let (path, resume_step) = chosen.map_err(|why| Error::config("RunDir::agree", why))?;
+        let path = PathBuf::from(path);
+        let checkpoints = checkpoints(&path, options);
+        Ok(RunDir { path, resume_step, checkpoints })
+    }
+
+    /// The run's folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The step of the checkpoint that the run goes on from.
+    pub fn resume_step(&self) -> Option<u64> {
+        self.resume_step
+    }
+
+    /// The run's checkpoints.
+    pub fn checkpoints(&self) -> &CheckpointDir {
+        &self.checkpoints
+    }
+
+    /// The checkpoint that the run goes on from.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::load`].
+    pub fn load(&self) -> Result<Option<Checkpoint>> {
+        self.resume_step.map(|step| Checkpoint::load(self.checkpoints.at(step))).transpose()
+    }
+}
+
+fn checkpoints(path: &Path, options: &RunDirOptions) -> CheckpointDir {
+    let checkpoints = CheckpointDir::new(path.join(CHECKPOINTS), options.keep);
+    match options.keep_best {
+        Some((k, best)) => checkpoints.keep_best(k, best),
+        None => checkpoints,
+    }
+}
+
+/// The job that this process belongs to.
+struct Job {
+    /// The same for all of its starts; none for a program that was started by hand.
+    id: Option<String>,
+    /// Whether it was started again.
+    is_restarted: bool,
+}
+
+impl Job {
+    fn of_environment() -> Result<Self> {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let round = WorkerEnv::from_env()?.round;
+        let slurm = variable("SLURM_JOB_ID").map(|id| format!("slurm {id}"));
+        let id = slurm.or_else(|| variable("TORCHRS_JOB_ID"));
+        let requeued = variable("SLURM_RESTART_COUNT").is_some_and(|count| count != "0");
+        Ok(Job { id, is_restarted: round > 0 || requeued })
+    }
+}
+
+fn choose(name: &str, options: &RunDirOptions, job: &Job) -> Result<(String, Option<u64>)> {
+    if name.is_empty() || name.contains(['/', '\0']) {
+        let what = format!("`{name}`; must be the beginning of a folder's name");
+        return Err(Error::argument("RunDir::agree", "name", what));
+    }
+    let prefix = format!("{name}-");
+    let run = |number: u32| options.runs.join(format!("{prefix}{number:03}"));
+    let numbers = numbered(&options.runs, &prefix)?;
+    let own = || {
+        let is_own =
+            |path: &PathBuf| job.is_restarted && job.id.is_some() && job_of(path) == job.id;
+        numbers.iter().rev().map(|&number| run(number)).find(is_own)
+    };
+    let (path, resume) = match &options.path {
+        Some(path) => (path.clone(), options.resume || job.is_restarted),
+        None if options.resume => match numbers.last() {
+            Some(&number) => (own().unwrap_or_else(|| run(number)), true),
+            None => {
+                let what = format!(
+                    "no run named {prefix}* under {} to go on with; name its folder by `path`",
+                    options.runs.display()
+                );
+                return Err(Error::config("resume", what));
+            }
+        },
+        None => match own() {
+            Some(path) => (path, true),
+            None => (run(numbers.last().map_or(1, |n| n + 1)), false),
+        },
+    };
+    let latest = checkpoints(&path, options).latest()?;
+    let shown = path.display();
+    match &latest {
+        Some((step, folder)) if !resume => {
+            let what = format!(
+                "{shown} holds a run with a checkpoint at step {step} ({}); resume to go on with it, or name another \
+                 folder",
+                folder.display()
+            );
+            return Err(Error::config("path", what));
+        }
+        None if options.resume => {
+            return Err(Error::config("resume", format!("{shown} holds no checkpoint")));
+        }
+        _ => {}
+    }
+    fs::create_dir_all(&path).context(|| format!("create the run folder {shown}"))?;
+    if let Some(id) = &job.id {
+        let file = path.join(JOB);
+        let text = serde_json::json!(JobFile { id: id.clone() }).to_string() + "\n";
+        fs::write(&file, text).context(|| format!("write {}", file.display()))?;
+    }
+    let text = path.to_str().ok_or_else(|| {
+        Error::config(
+            "path",
+            format!("{} is not UTF-8, as names of folders are here", path.display()),
+        )
+    })?;
+    Ok((text.to_owned(), latest.map(|(step, _)| step)))
+}
+
+#[derive(Serialize, Deserialize)]
+struct JobFile {
+    id: String,
+}
+
+/// The job that a run was last made by.
+fn job_of(run: &Path) -> Option<String> {
+    let text = fs::read_to_string(run.join(JOB)).ok()?;
+    serde_json::from_str(&text).ok().map(|file: JobFile| file.id)
+}
+
+/// The numbers of the runs of that name, ascending.
+fn numbered(runs: &Path, prefix: &str) -> Result<Vec<u32>> {
+    let entries = match fs::read_dir(runs) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.context(|| format!("read folder {}", runs.display()))?,
+    };
+    let number = |e: fs::DirEntry| e.file_name().to_str()?.strip_prefix(prefix)?.parse().ok();
+    let mut numbers: Vec<u32> = entries.flatten().filter_map(number).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(id: &str, is_restarted: bool) -> Job {
+        Job { id: Some(id.to_owned()), is_restarted }
+    }
+
+    #[test]
+    fn a_job_that_starts_again_finds_its_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = RunDirOptions { runs: folder.path().join("runs"), ..Default::default() };
+        let named = |choice: (String, Option<u64>)| {
+            (choice.0.rsplit_once('/').unwrap().1.to_owned(), choice.1)
+        };
+        let start = |job: &Job| choose("net", &options, job).map(named);
+        assert_eq!(start(&job("a", false)).unwrap(), ("net-001".into(), None));
+        assert_eq!(start(&job("b", false)).unwrap(), ("net-002".into(), None));
+        checkpoints(&options.runs.join("net-001"), &options).save(7, &Checkpoint::new()).unwrap();
+        // Started again: its own run, not the latest; before a first checkpoint from the beginning.
+        assert_eq!(start(&job("a", true)).unwrap(), ("net-001".into(), Some(7)));
+        assert_eq!(start(&job("b", true)).unwrap(), ("net-002".into(), None));
+        // The same job once more by hand, and one that nobody knows.
+        assert_eq!(start(&job("a", false)).unwrap(), ("net-003".into(), None));
+        assert_eq!(start(&job("c", true)).unwrap(), ("net-004".into(), None));
+        let nameless = Job { id: None, is_restarted: true };
+        assert_eq!(start(&nameless).unwrap(), ("net-005".into(), None));
+    }
+
+    #[test]
+    fn a_folder_with_checkpoints_is_not_written_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run");
+        let options = RunDirOptions { path: Some(path.clone()), ..Default::default() };
+        let resume = RunDirOptions { resume: true, ..options.clone() };
+        let none = Job { id: None, is_restarted: false };
+        let error = choose("net", &resume, &none).unwrap_err().to_string();
+        assert!(error.contains("holds no checkpoint"), "{error}");
+        assert_eq!(choose("net", &options, &none).unwrap().1, None);
+        checkpoints(&path, &options).save(3, &Checkpoint::new()).unwrap();
+        let error = choose("net", &options, &none).unwrap_err().to_string();
+        assert!(error.contains("checkpoint at step 3"), "{error}");
+        assert_eq!(choose("net", &resume, &none).unwrap().1, Some(3));
+        let again = Job { id: None, is_restarted: true };
+        assert_eq!(choose("net", &options, &again).unwrap().1, Some(3));
+        let error = choose("a/b", &options, &none).unwrap_err().to_string();
+        assert!(error.contains("`a/b`"), "{error}");
+        let runs = folder.path().join("runs");
+        let error =
+            choose("net", &RunDirOptions { runs, resume: true, ..Default::default() }, &none);
+        assert!(error.unwrap_err().to_string().contains("no run named net-*"));
+    }
+}
