@@ -7,14 +7,29 @@
 //! | the run's folder, agreed over ranks | [`RunDir`] |
 //! | saving and going on, in one call each | [`TrainState`], in a [`CheckpointDir`](crate::checkpoint::CheckpointDir) |
 //! | losses and accuracies over ranks | [`metrics`] |
+//! | a stop by signal or clock, and Slurm's requeue | [`GracefulStop`] |
+//! | an end when nothing improves | [`EarlyStopping`] |
+//! | gradients of several batches | [`accumulate`](accumulate()), [`accumulate_weighted`] |
+//! | losses and gradients that are not finite | [`NanGuard`] |
+//! | speed, MFU, memory | [`Throughput`] |
 //!
 //! Each stands by itself. What is decided for all ranks takes the process group, and every rank calls it.
 
+mod accumulate;
+mod early_stopping;
 mod finite;
+mod guard;
 pub mod metrics;
 mod run_dir;
 mod state;
+mod stop;
+mod throughput;
 
+pub use accumulate::{Accumulated, accumulate, accumulate_weighted};
+pub use early_stopping::EarlyStopping;
 pub use finite::first_not_finite;
+pub use guard::{NanGuard, StepAgreed, StepCheck};
 pub use run_dir::{RunDir, RunDirOptions};
 pub use state::{Resumed, TrainState};
+pub use stop::{GracefulStop, StopOptions, StopReason};
+pub use throughput::{Throughput, ThroughputReport, transformer_flops};

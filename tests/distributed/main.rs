@@ -15,3 +15,4 @@ mod sync_batch_norm;
 mod tasks;
 mod train_program;
 mod train_state;
+mod train_steps;

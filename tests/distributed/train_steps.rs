@@ -1,0 +1,204 @@
+//! `torchrs::train` in a loop's steps over ranks: what is agreed is the same on all of them, also when one alone has a
+//! reason; gradients of several batches are those of one.
+
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, raise};
+use torchrs::checkpoint::Best;
+use torchrs::distributed::{DistributedDataParallel, ProcessGroup};
+use torchrs::nn::{self, Forward, Module};
+use torchrs::optim::GradScaler;
+use torchrs::train::{
+    EarlyStopping, GracefulStop, NanGuard, StepCheck, StopOptions, StopReason, Throughput,
+    accumulate, accumulate_weighted,
+};
+use torchrs::{Device, Dtype, Tensor, multiprocessing};
+
+use super::job::Job;
+
+fn job(world: usize, folder: &tempfile::TempDir) -> Job {
+    Job::new(world, folder.path().to_owned())
+}
+
+/// All ranks have this text.
+#[track_caller]
+fn same_everywhere(group: &ProcessGroup, text: &str) {
+    let all = group.all_gather_bytes(text.as_bytes()).unwrap();
+    assert!(all.iter().all(|theirs| theirs == text.as_bytes()), "{text} on this rank only");
+}
+
+fn stops_together(rank: usize, job: Job) {
+    let group = job.join(rank);
+    let time_limit = (rank == 2).then_some(Duration::ZERO);
+    let stop = GracefulStop::install(StopOptions { time_limit, ..Default::default() }).unwrap();
+    assert_eq!(stop.stop_requested(&group).unwrap(), Some(StopReason::TimeLimit));
+    let stop = GracefulStop::install(StopOptions::default()).unwrap();
+    assert_eq!(stop.stop_requested(&group).unwrap(), None);
+    let model = nn::Linear::new(1, 1);
+    let mut guard = NanGuard::new();
+    let mut by_guard = || {
+        let at = StepCheck {
+            step: 1,
+            loss: rank as f64,
+            grad_norm: 1.0,
+            stop: stop.requested_here(),
+            model: &model,
+            scaler: None,
+            group: &group,
+        };
+        guard.check(&at, || [Tensor::scalar(0f32)]).unwrap()
+    };
+    for (signal, of) in [(Signal::SIGUSR1, 1), (Signal::SIGINT, 0), (Signal::SIGTERM, 2)] {
+        if rank == of {
+            raise(signal).unwrap();
+        }
+        let reason = Some(StopReason::Signal(signal as i32));
+        assert_eq!(stop.stop_requested(&group).unwrap(), reason);
+        let agreed = by_guard();
+        assert_eq!((agreed.stop, agreed.loss, agreed.take_step), (reason, 1.0, true));
+    }
+    // Outside of Slurm nobody starts it again.
+    let options = StopOptions { requeue: true, ..Default::default() };
+    let stop = GracefulStop::install(options).unwrap();
+    assert!(!stop.requeue(StopReason::TimeLimit, &group).unwrap());
+}
+
+#[test]
+fn one_ranks_signal_stops_all() {
+    let folder = tempfile::tempdir().unwrap();
+    multiprocessing::spawn(stops_together, job(3, &folder), 3).unwrap();
+}
+
+fn adds_up(rank: usize, job: Job) {
+    let group = job.join(rank);
+    torchrs::manual_seed(4);
+    // Five batches for each of two ranks, of unequal lengths.
+    let lengths = [[3, 1, 4, 2, 5], [2, 2, 1, 6, 3]];
+    let all: Vec<Vec<Tensor>> =
+        lengths.map(|of| of.map(|n| Tensor::randn([n, 3], Dtype::F64)).to_vec()).to_vec();
+    let mut linear = nn::Linear::new(3, 2);
+    linear.double();
+    let alone = linear.deep_copy();
+    let model = DistributedDataParallel::new(linear, &group).unwrap();
+    let close = |got: &Tensor, want: &Tensor| {
+        assert!((got - want).abs().max().item() < 1e-12, "{got:?}, not {want:?}");
+    };
+    let gradients = |module: &dyn Module| {
+        let parameters = module.parameters();
+        parameters.iter().map(|p| p.grad().unwrap().clone_contiguous()).collect::<Vec<_>>()
+    };
+    let scaler = GradScaler::new(Default::default());
+    let scale = scaler.get_scale();
+    let mine = || all[rank].iter().cloned().map(Ok);
+
+    // Means of three batches, then of the two that are left: as of all means in one process.
+    let mut batches = mine();
+    for (start, count) in [(0, 3), (3, 2)] {
+        alone.zero_grad();
+        model.zero_grad();
+        let means: Vec<Tensor> = (all.iter())
+            .flat_map(|of| {
+                of[start..start + count].iter().map(|x| alone.forward(x).square().mean())
+            })
+            .collect();
+        let mean = Tensor::stack(&means, 0).mean();
+        mean.backward();
+        let loss = |x: &Tensor| model.forward(x).square().mean();
+        let done = accumulate(3, &mut batches, &model, Some(&scaler), loss).unwrap().unwrap();
+        assert_eq!(done.batches.len(), count);
+        for (got, want) in gradients(&*model).iter().zip(gradients(&alone)) {
+            close(&(got / scale), &want);
+        }
+        let losses = group.all_gather_object(&done.loss).unwrap();
+        assert!((losses.iter().sum::<f64>() / 2.0 - mean.item()).abs() < 1e-12);
+    }
+    let none = accumulate(3, &mut batches, &model, None, |x| model.forward(x).sum()).unwrap();
+    assert!(none.is_none());
+    let error = accumulate(0, &mut mine(), &model, None, |x| model.forward(x).sum());
+    assert!(error.unwrap_err().to_string().contains("argument `k`"));
+
+    // By rows, of which ranks have unequal numbers: as of all rows in one process.
+    alone.zero_grad();
+    model.zero_grad();
+    let rows: Vec<Tensor> = all.iter().flat_map(|of| of[..4].to_vec()).collect();
+    let mean = alone.forward(&Tensor::cat(&rows, 0)).square().sum()
+        / rows.iter().map(|x| x.size(0)).sum::<usize>() as f64;
+    mean.backward();
+    let weight = |x: &Tensor| x.size(0) as f64;
+    let loss = |x: &Tensor| model.forward(x).square().sum();
+    let done = accumulate_weighted(4, &mut mine(), &model, None, &group, weight, loss);
+    assert!((done.unwrap().unwrap().loss - mean.item()).abs() < 1e-12);
+    for (got, want) in gradients(&*model).iter().zip(gradients(&alone)) {
+        close(got, &want);
+    }
+    let error = accumulate_weighted(1, &mut mine(), &model, None, &group, |_| 0.0, loss);
+    assert!(error.unwrap_err().to_string().contains("weight 0"));
+}
+
+#[test]
+fn gradients_of_several_batches_are_those_of_one() {
+    let folder = tempfile::tempdir().unwrap();
+    multiprocessing::spawn(adds_up, job(2, &folder), 2).unwrap();
+}
+
+fn guards(rank: usize, job: Job) {
+    let group = job.join(rank);
+    let model = nn::Linear::new(2, 1);
+    let bad = Tensor::from([[1f32, if rank == 1 { f32::NAN } else { 2.0 }]]);
+    let mut guard = NanGuard::new().max_skipped(2);
+    let mut check = |scaler: Option<&GradScaler>| {
+        let loss = model.forward(&bad).sum();
+        model.zero_grad();
+        loss.backward();
+        let (loss, grad_norm) = (loss.item(), model.weight.grad().unwrap().norm().item());
+        let at = StepCheck {
+            step: 7,
+            loss,
+            grad_norm,
+            stop: None,
+            model: &model,
+            scaler,
+            group: &group,
+        };
+        guard.check(&at, || [model.forward(&bad).sum()])
+    };
+    // A loss scaler may leave out some steps, but not all.
+    let scaler = GradScaler::new(Default::default());
+    for _ in 0..2 {
+        assert!(!check(Some(&scaler)).unwrap().take_step);
+    }
+    for scaler in [Some(&scaler), None] {
+        let error = check(scaler).unwrap_err().to_string();
+        assert!(error.contains("step 7: ") && error.contains("rank 1, loss NaN"), "{error}");
+        assert!(error.contains("`linear` gave NaN") && !error.contains("rank 0, loss"), "{error}");
+        assert!(error.contains("2 steps before it were left out"), "{error}");
+        let findings: Vec<&str> = error.lines().filter(|line| !line.contains("gradient")).collect();
+        same_everywhere(&group, &findings.join("\n"));
+    }
+
+    let mut early = EarlyStopping::new(2, Best::Lowest).min_delta(0.1);
+    let said = [1.0, 0.95, 0.85, 0.8, 0.8].map(|loss| early.update(loss, &group).unwrap());
+    assert_eq!((said, early.best()), ([false, false, false, false, true], Some(0.85)));
+    let error = early.update(rank as f64, &group).unwrap_err().to_string();
+    assert!(error.contains("rank 0 has 0, rank 1 1"), "{error}");
+    let error = early.update(f64::NAN, &group).unwrap_err().to_string();
+    assert!(error.contains("NaN on rank 0"), "{error}");
+
+    let mut speed = Throughput::new(Device::Cpu).flops_per_sample(10.0).peak_flops(1e12);
+    assert!(speed.report(&group).unwrap_err().to_string().contains("no step"));
+    let mut speed = speed.clone();
+    speed.step(rank * 6);
+    std::thread::sleep(Duration::from_millis(20));
+    let report = speed.report(&group).unwrap();
+    assert_eq!(report.samples, 6);
+    assert!(report.samples_per_s < 6.0 / 0.02 && report.memory > 1 << 20);
+    let flops = report.flops.unwrap();
+    assert!((flops - 10.0 * report.samples_per_s).abs() < 1e-6 * flops);
+    assert!((report.mfu.unwrap() - flops / 2e12).abs() < 1e-12);
+}
+
+#[test]
+fn what_is_not_finite_or_differs_is_the_same_error_on_all_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    multiprocessing::spawn(guards, job(2, &folder), 2).unwrap();
+}
