@@ -12,6 +12,7 @@
 //! | gradients of several batches | [`accumulate`](accumulate()), [`accumulate_weighted`] |
 //! | losses and gradients that are not finite | [`NanGuard`] |
 //! | speed, MFU, memory | [`Throughput`] |
+//! | files of numbers, TensorBoard, the progress bar | [`Loggers`], [`Progress`] |
 //!
 //! Each stands by itself. What is decided for all ranks takes the process group, and every rank calls it.
 
@@ -19,6 +20,7 @@ mod accumulate;
 mod early_stopping;
 mod finite;
 mod guard;
+mod logging;
 pub mod metrics;
 mod run_dir;
 mod state;
@@ -29,6 +31,7 @@ pub use accumulate::{Accumulated, accumulate, accumulate_weighted};
 pub use early_stopping::EarlyStopping;
 pub use finite::first_not_finite;
 pub use guard::{NanGuard, StepAgreed, StepCheck};
+pub use logging::{Csv, HParam, JsonLines, Logger, Loggers, Progress, TensorBoard};
 pub use run_dir::{RunDir, RunDirOptions};
 pub use state::{Resumed, TrainState};
 pub use stop::{GracefulStop, StopOptions, StopReason};

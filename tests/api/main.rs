@@ -10,3 +10,4 @@ mod optim;
 mod optim_reference;
 mod races;
 mod silent_misuse;
+mod tensorboard;

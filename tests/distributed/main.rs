@@ -13,6 +13,7 @@ mod process_groups;
 mod shared_tensors;
 mod sync_batch_norm;
 mod tasks;
+mod train_loggers;
 mod train_program;
 mod train_state;
 mod train_steps;

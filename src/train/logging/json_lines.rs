@@ -1,0 +1,111 @@
+//! A file of lines of JSON, one for each step or epoch.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::{Logger, check_names};
+use crate::error::{Context, Error, Result};
+
+/// A growing file of lines of JSON.
+///
+/// Numbers that are not finite are the words `"NaN"`, `"Infinity"` and `"-Infinity"`, as JSON has no such numbers.
+///
+/// ```
+/// use torchrs::train::{JsonLines, Logger};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("metrics.jsonl");
+/// let mut file = JsonLines::open(&path, None)?;
+/// file.scalars(1, &[("loss", 0.5)])?;
+/// file.scalars(2, &[("loss", f64::NAN)])?;
+/// // Killed after its checkpoint at step 1, it goes on:
+/// JsonLines::open(&path, Some(1))?.scalars(2, &[("loss", 0.25)])?;
+/// let text = std::fs::read_to_string(&path).unwrap();
+/// assert_eq!(text, "{\"step\":1,\"loss\":0.5}\n{\"step\":2,\"loss\":0.25}\n");
+/// # Ok::<(), torchrs::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct JsonLines {
+    file: File,
+    path: PathBuf,
+}
+
+impl JsonLines {
+    /// Opens the file of a run that goes on after `step`; of a run that begins without one. Later lines, of a run that
+    /// was killed before its next checkpoint, are dropped, and so are all from the first one on that is cut off.
+    ///
+    /// # Errors
+    /// [`Error::Os`] for a file that cannot be read or written.
+    pub fn open(path: impl Into<PathBuf>, step: Option<u64>) -> Result<Self> {
+        let path = path.into();
+        let kept = |line: &str| {
+            let line: Value = serde_json::from_str(line).ok()?;
+            Some(step.is_some_and(|step| line["step"].as_u64().is_none_or(|of| of <= step)))
+        };
+        let file = continued(&path, |text| {
+            let whole = text.lines().map_while(|line| Some((line, kept(line)?)));
+            whole.filter(|(_, kept)| *kept).map(|(line, _)| format!("{line}\n")).collect()
+        })?;
+        Ok(JsonLines { file, path })
+    }
+
+    /// Adds a line. What is to be dropped when a run goes on has a field `step`.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for what cannot be JSON, [`Error::Os`] where it cannot be written.
+    pub fn push(&mut self, line: &impl Serialize) -> Result<()> {
+        let text = serde_json::to_string(line).map_err(|why| {
+            Error::argument("JsonLines::push", "line", format!("cannot be JSON: {why}"))
+        })?;
+        write_line(&mut self.file, &self.path, text)
+    }
+}
+
+impl Logger for JsonLines {
+    fn scalars(&mut self, step: u64, scalars: &[(&str, f64)]) -> Result<()> {
+        check_names("JsonLines::scalars", scalars)?;
+        // By hand, for the order of the fields.
+        let fields = scalars.iter().map(|(name, value)| {
+            let value = match serde_json::Number::from_f64(*value) {
+                Some(number) => Value::Number(number),
+                None if value.is_nan() => "NaN".into(),
+                None => (if *value > 0.0 { "Infinity" } else { "-Infinity" }).into(),
+            };
+            format!(",{}:{value}", Value::from(*name))
+        });
+        let text = format!("{{\"step\":{step}{}}}", fields.collect::<String>());
+        debug_assert!(serde_json::from_str::<Map<String, Value>>(&text).is_ok(), "{text}");
+        write_line(&mut self.file, &self.path, text)
+    }
+}
+
+/// Opens a file to append to, with what `keep` leaves of its text.
+pub(super) fn continued(path: &Path, keep: impl FnOnce(&str) -> String) -> Result<File> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).context(|| format!("create {}", folder.display()))?;
+    }
+    let text = match fs::read(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        text => text.context(|| format!("read {}", path.display()))?,
+    };
+    let text = String::from_utf8_lossy(&text);
+    let kept = keep(&text);
+    if kept != text {
+        // A kill leaves the one or the other.
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".tmp");
+        let beside = PathBuf::from(beside);
+        fs::write(&beside, kept).context(|| format!("write {}", beside.display()))?;
+        fs::rename(&beside, path).context(|| format!("rename {}", beside.display()))?;
+    }
+    let open = OpenOptions::new().append(true).create(true).open(path);
+    open.context(|| format!("open {}", path.display()))
+}
+
+pub(super) fn write_line(file: &mut File, path: &Path, mut line: String) -> Result<()> {
+    line.push('\n');
+    file.write_all(line.as_bytes()).context(|| format!("write {}", path.display()))
+}
