@@ -177,6 +177,13 @@ pub enum ModelKind {
     Gpt,
 }
 
+impl ModelKind {
+    /// A short name for folders.
+    pub fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, ValueEnum, Serialize, Deserialize)]
 pub enum OptimizerKind {
     Sgd,

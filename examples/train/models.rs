@@ -9,7 +9,7 @@ use torchrs::optim::lr_scheduler::WarmupCosineLR;
 use torchrs::optim::{
     Adam, AdamOptions, AdamW, AdamWOptions, Optimizer, ParamGroup, SGD, SGDOptions,
 };
-use torchrs::{Dtype, Error, Result, Tensor};
+use torchrs::{Error, Result, Tensor};
 
 use crate::args::{ModelKind, OptimizerKind};
 use crate::data::Shape;
@@ -220,9 +220,4 @@ pub fn optimizer(settings: &Settings, parameters: Vec<Tensor>) -> Box<dyn Optimi
 /// A short warm-up, then half a cosine down to a hundredth.
 pub fn schedule(optimizer: &mut dyn Optimizer, steps: u64) -> WarmupCosineLR {
     WarmupCosineLR::new(optimizer, (steps / 20).min(200), steps.max(1), 0.01)
-}
-
-/// Share of rows whose largest logit is the target's, times the number of rows.
-pub fn correct(logits: &Tensor, targets: &Tensor) -> f64 {
-    logits.argmax_dim(-1, false).eq(targets).to_dtype(Dtype::F32).sum().item()
 }

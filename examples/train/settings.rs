@@ -122,11 +122,6 @@ impl Settings {
         };
         Ok((settings, changes))
     }
-
-    /// The model's name, as in names of folders.
-    pub fn model_name(&self) -> String {
-        text(&self.model)
-    }
 }
 
 fn default_lr(optimizer: OptimizerKind, model: ModelKind) -> f64 {
