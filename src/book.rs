@@ -20,6 +20,7 @@ pages! {
     Modules "guide/modules.md";
     Data "guide/data.md";
     Files "guide/files.md";
+    Training "guide/training.md";
     MixedPrecision "guide/mixed-precision.md";
     Profiling "guide/profiling.md";
     Errors "guide/errors.md";
