@@ -81,7 +81,7 @@ fn uneven(rank: usize, job: Job) {
     let error = Accuracy::new().compute(&group).unwrap_err().to_string();
     assert!(error.contains("nothing was seen on any rank"), "{error}");
     let classes = if rank == 1 { 4 } else { 3 };
-    let error = ConfusionMatrix::new(classes).compute(&group).err().expect("an error").to_string();
+    let error = ConfusionMatrix::new(classes).compute(&group).unwrap_err().to_string();
     assert!(error.contains("mismatch"), "{error}");
 }
 
