@@ -29,7 +29,8 @@ pub struct RunDirOptions {
     /// The run's own folder, in place of one in `runs`.
     pub path: Option<PathBuf>,
     /// Goes on from the latest checkpoint of `path`, or else of the latest run of that name; it is an error when there
-    /// is none. A job that is started again, by the launcher or by Slurm, goes on without being asked.
+    /// is none. A job that is started again, by the launcher or by Slurm, goes on without being asked. On several hosts
+    /// without a `--run-id` the job does not find its run when another host has rank 0: name `path`.
     pub resume: bool,
     /// How many of the latest checkpoints are kept.
     pub keep: usize,
@@ -128,22 +129,71 @@ fn checkpoints(path: &Path, options: &RunDirOptions) -> CheckpointDir {
     }
 }
 
-/// The job that this process belongs to.
+/// The job that this process belongs to, as the run's folder remembers it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct Job {
-    /// The same for all of its starts; none for a program that was started by hand.
-    id: Option<String>,
-    /// Whether it was started again.
-    is_restarted: bool,
+    /// The launcher's, the same for all rounds of its workers.
+    launch: Option<String>,
+    /// Slurm's, the same when it starts the job again.
+    slurm: Option<String>,
+    #[serde(skip)]
+    is_later_round: bool,
+    #[serde(skip)]
+    is_requeued: bool,
 }
 
 impl Job {
     fn of_environment() -> Result<Self> {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let round = WorkerEnv::from_env()?.round;
-        let slurm = variable("SLURM_JOB_ID").map(|id| format!("slurm {id}"));
-        let id = slurm.or_else(|| variable("TORCHRS_JOB_ID"));
-        let requeued = variable("SLURM_RESTART_COUNT").is_some_and(|count| count != "0");
-        Ok(Job { id, is_restarted: round > 0 || requeued })
+        let env = WorkerEnv::from_env()?;
+        // Launchers of several hosts have the run's id in common, and each a random one.
+        let run = Some(env.run_id).filter(|id| id != "none");
+        Ok(Job {
+            launch: run.or_else(|| variable("TORCHRS_JOB_ID")),
+            slurm: variable("SLURM_JOB_ID"),
+            is_later_round: env.round > 0,
+            is_requeued: variable("SLURM_RESTART_COUNT").is_some_and(|count| count != "0"),
+        })
+    }
+
+    fn is_restarted(&self) -> bool {
+        self.is_later_round || self.is_requeued
+    }
+
+    /// Of the runs of a name, from the first on, the one that this job goes on with.
+    ///
+    /// # Errors
+    /// [`Error::Config`] where Slurm's job has made several.
+    fn own<'a>(&self, runs: &'a [PathBuf]) -> Result<Option<&'a PathBuf>> {
+        let made: Vec<(&PathBuf, Job)> =
+            runs.iter().filter_map(|path| Some((path, Job::of_run(path)?))).collect();
+        let same = |a: &Option<String>, b: &Option<String>| a.is_some() && a == b;
+        if self.is_later_round
+            && let Some((path, _)) = made.iter().rfind(|(_, job)| same(&job.launch, &self.launch))
+        {
+            return Ok(Some(*path));
+        }
+        if !self.is_requeued {
+            return Ok(None);
+        }
+        let mut slurm = made.iter().filter(|(_, job)| same(&job.slurm, &self.slurm));
+        match (slurm.next(), slurm.next()) {
+            (Some((one, _)), Some((other, _))) => {
+                let what = format!(
+                    "Slurm has started this job again, which has made several runs of this name ({}, {}); name the \
+                     folder of the one to go on with",
+                    one.display(),
+                    other.display()
+                );
+                Err(Error::config("path", what))
+            }
+            (one, _) => Ok(one.map(|(path, _)| *path)),
+        }
+    }
+
+    /// The job that a run was last made by.
+    fn of_run(run: &Path) -> Option<Self> {
+        serde_json::from_str(&fs::read_to_string(run.join(JOB)).ok()?).ok()
     }
 }
 
@@ -155,26 +205,20 @@ fn choose(name: &str, options: &RunDirOptions, job: &Job) -> Result<(String, Opt
     let prefix = format!("{name}-");
     let run = |number: u32| options.runs.join(format!("{prefix}{number:03}"));
     let numbers = numbered(&options.runs, &prefix)?;
-    let own = || {
-        let is_own =
-            |path: &PathBuf| job.is_restarted && job.id.is_some() && job_of(path) == job.id;
-        numbers.iter().rev().map(|&number| run(number)).find(is_own)
-    };
+    let runs: Vec<PathBuf> = numbers.iter().map(|&number| run(number)).collect();
     let (path, resume) = match &options.path {
-        Some(path) => (path.clone(), options.resume || job.is_restarted),
-        None if options.resume => match numbers.last() {
-            Some(&number) => (own().unwrap_or_else(|| run(number)), true),
-            None => {
+        Some(path) => (path.clone(), options.resume || job.is_restarted()),
+        None => match (job.own(&runs)?, runs.last()) {
+            (Some(own), _) => (own.clone(), true),
+            (None, Some(last)) if options.resume => (last.clone(), true),
+            (None, None) if options.resume => {
                 let what = format!(
                     "no run named {prefix}* under {} to go on with; name its folder by `path`",
                     options.runs.display()
                 );
                 return Err(Error::config("resume", what));
             }
-        },
-        None => match own() {
-            Some(path) => (path, true),
-            None => (run(numbers.last().map_or(1, |n| n + 1)), false),
+            _ => (run(numbers.last().map_or(1, |n| n + 1)), false),
         },
     };
     let latest = checkpoints(&path, options).latest()?;
@@ -194,11 +238,9 @@ fn choose(name: &str, options: &RunDirOptions, job: &Job) -> Result<(String, Opt
         _ => {}
     }
     fs::create_dir_all(&path).context(|| format!("create the run folder {shown}"))?;
-    if let Some(id) = &job.id {
-        let file = path.join(JOB);
-        let text = serde_json::json!(JobFile { id: id.clone() }).to_string() + "\n";
-        fs::write(&file, text).context(|| format!("write {}", file.display()))?;
-    }
+    let file = path.join(JOB);
+    let text = serde_json::to_string(job).expect("plain words") + "\n";
+    fs::write(&file, text).context(|| format!("write {}", file.display()))?;
     let text = path.to_str().ok_or_else(|| {
         Error::config(
             "path",
@@ -206,17 +248,6 @@ fn choose(name: &str, options: &RunDirOptions, job: &Job) -> Result<(String, Opt
         )
     })?;
     Ok((text.to_owned(), latest.map(|(step, _)| step)))
-}
-
-#[derive(Serialize, Deserialize)]
-struct JobFile {
-    id: String,
-}
-
-/// The job that a run was last made by.
-fn job_of(run: &Path) -> Option<String> {
-    let text = fs::read_to_string(run.join(JOB)).ok()?;
-    serde_json::from_str(&text).ok().map(|file: JobFile| file.id)
 }
 
 /// The numbers of the runs of that name, ascending.
@@ -235,10 +266,6 @@ fn numbered(runs: &Path, prefix: &str) -> Result<Vec<u32>> {
 mod tests {
     use super::*;
 
-    fn job(id: &str, is_restarted: bool) -> Job {
-        Job { id: Some(id.to_owned()), is_restarted }
-    }
-
     #[test]
     fn a_job_that_starts_again_finds_its_run() {
         let folder = tempfile::tempdir().unwrap();
@@ -247,17 +274,31 @@ mod tests {
             (choice.0.rsplit_once('/').unwrap().1.to_owned(), choice.1)
         };
         let start = |job: &Job| choose("net", &options, job).map(named);
-        assert_eq!(start(&job("a", false)).unwrap(), ("net-001".into(), None));
-        assert_eq!(start(&job("b", false)).unwrap(), ("net-002".into(), None));
+        let launched = |launch: &str, is_later_round| {
+            let launch = Some(launch.to_owned());
+            Job { launch, slurm: Some("77".to_owned()), is_later_round, ..Job::default() }
+        };
+        assert_eq!(start(&launched("a", false)).unwrap(), ("net-001".into(), None));
+        assert_eq!(start(&launched("b", false)).unwrap(), ("net-002".into(), None));
         checkpoints(&options.runs.join("net-001"), &options).save(7, &Checkpoint::new()).unwrap();
-        // Started again: its own run, not the latest; before a first checkpoint from the beginning.
-        assert_eq!(start(&job("a", true)).unwrap(), ("net-001".into(), Some(7)));
-        assert_eq!(start(&job("b", true)).unwrap(), ("net-002".into(), None));
-        // The same job once more by hand, and one that nobody knows.
-        assert_eq!(start(&job("a", false)).unwrap(), ("net-003".into(), None));
-        assert_eq!(start(&job("c", true)).unwrap(), ("net-004".into(), None));
-        let nameless = Job { id: None, is_restarted: true };
+        // Workers that start again: their own run, not the latest; before a first checkpoint from the beginning.
+        assert_eq!(start(&launched("a", true)).unwrap(), ("net-001".into(), Some(7)));
+        assert_eq!(start(&launched("b", true)).unwrap(), ("net-002".into(), None));
+        // The same once more by hand, one that nobody knows, and one without a name.
+        assert_eq!(start(&launched("a", false)).unwrap(), ("net-003".into(), None));
+        assert_eq!(start(&launched("c", true)).unwrap(), ("net-004".into(), None));
+        let nameless = Job { is_later_round: true, ..Job::default() };
         assert_eq!(start(&nameless).unwrap(), ("net-005".into(), None));
+        // A job that Slurm starts again has another launcher.
+        let requeued = |slurm: &str| {
+            let (launch, slurm) = (Some("d".to_owned()), Some(slurm.to_owned()));
+            Job { launch, slurm, is_requeued: true, ..Job::default() }
+        };
+        let first = Job { is_requeued: false, ..requeued("78") };
+        assert_eq!(start(&first).unwrap(), ("net-006".into(), None));
+        assert_eq!(start(&requeued("78")).unwrap(), ("net-006".into(), None));
+        let error = start(&requeued("77")).unwrap_err().to_string();
+        assert!(error.contains("net-001") && error.contains("net-002"), "{error}");
     }
 
     #[test]
@@ -266,7 +307,7 @@ mod tests {
         let path = folder.path().join("run");
         let options = RunDirOptions { path: Some(path.clone()), ..Default::default() };
         let resume = RunDirOptions { resume: true, ..options.clone() };
-        let none = Job { id: None, is_restarted: false };
+        let none = Job::default();
         let error = choose("net", &resume, &none).unwrap_err().to_string();
         assert!(error.contains("holds no checkpoint"), "{error}");
         assert_eq!(choose("net", &options, &none).unwrap().1, None);
@@ -274,7 +315,7 @@ mod tests {
         let error = choose("net", &options, &none).unwrap_err().to_string();
         assert!(error.contains("checkpoint at step 3"), "{error}");
         assert_eq!(choose("net", &resume, &none).unwrap().1, Some(3));
-        let again = Job { id: None, is_restarted: true };
+        let again = Job { is_requeued: true, ..Job::default() };
         assert_eq!(choose("net", &options, &again).unwrap().1, Some(3));
         let error = choose("a/b", &options, &none).unwrap_err().to_string();
         assert!(error.contains("`a/b`"), "{error}");
