@@ -48,7 +48,7 @@ pub fn write(addresses: impl IntoIterator<Item = IpAddr>) -> String {
     all.join(",")
 }
 
-/// A list from text that [`write`](self::write) wrote. `None` for any other, and for none at all.
+/// A list from text that [`write()`] wrote. `None` for any other, and for none at all.
 pub fn read(text: &str) -> Option<Vec<IpAddr>> {
     text.split(',').map(|address| address.parse().ok()).collect()
 }

@@ -10,7 +10,7 @@ pub const OF_HOST: &str = "@host/";
 /// Where a launcher tells workers the key that all workers of a job over several hosts share: 32 bytes.
 pub const LINKS_KEY: &str = "@host/torchrs/links-key";
 /// Where it tells them the addresses of this host at which the others reach it, as
-/// [`addresses::write`](crate::addresses::write) writes them.
+/// [`addresses::write`](crate::addresses::write()) writes them.
 pub const LINKS_ADDRESSES: &str = "@host/torchrs/addresses";
 
 /// Where it tells them the name of the host that leads the job, and has the job's keys.
