@@ -112,7 +112,7 @@ fn crc32c(data: &[u8]) -> u32 {
 
 fn masked(data: &[u8]) -> u32 {
     let crc = crc32c(data);
-    (crc >> 15 | crc << 17).wrapping_add(0xA282_EAD8)
+    crc.rotate_right(15).wrapping_add(0xA282_EAD8)
 }
 
 /// The events of a file, whose checksums are right.
