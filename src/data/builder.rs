@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use torchrs_job::cluster::told_rank;
 
-use super::dataset::{Dataset, worker_info};
-use super::loader::DataLoader;
-use super::samplers::{BatchSampler, Sampler};
+use super::dataset::{Dataset, WorkerInfo, worker_info};
+use super::loader::{DataLoader, StartWorkers};
+use super::pool::Pool;
+use super::samplers::{BatchOrder, BatchSampler, Sampler};
 use crate::error::{Error, Result};
 use crate::tensor::Device;
 
@@ -33,6 +34,9 @@ pub struct DataLoaderBuilder<D: Dataset> {
     pub(super) seed: Option<u64>,
     pub(super) timeout: Option<Duration>,
     pub(super) device: Device,
+    pub(super) batch_sampler: Option<Box<dyn BatchOrder>>,
+    pub(super) start_workers: StartWorkers<D>,
+    has_worker_init: bool,
 }
 
 impl<D: Dataset> DataLoaderBuilder<D> {
@@ -48,6 +52,9 @@ impl<D: Dataset> DataLoaderBuilder<D> {
             seed: None,
             timeout: None,
             device: Device::Cpu,
+            batch_sampler: None,
+            start_workers: start_workers(|_| Ok(())),
+            has_worker_init: false,
         }
     }
 
@@ -78,6 +85,47 @@ impl<D: Dataset> DataLoaderBuilder<D> {
     #[must_use]
     pub fn sampler(mut self, sampler: impl Sampler) -> Self {
         self.sampler = Some(Box::new(sampler));
+        self
+    }
+
+    /// An order of whole batches, in place of `batch_size`, `shuffle`, `sampler` and `drop_last`.
+    ///
+    /// ```
+    /// use torchrs::data::{BucketBatchSampler, DataLoader, datasets::Synthetic};
+    /// let similar = BucketBatchSampler::new(&[5, 50, 6, 60], &[10], 2)?.shuffle(false);
+    /// let loader = DataLoader::builder(Synthetic::new(4)).batch_sampler(similar).build()?;
+    /// let labels: Vec<Vec<i64>> = loader.iter().map(|batch| batch.unwrap().1.to_vec()).collect();
+    /// assert_eq!(labels, [[0, 2], [1, 3]]);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    #[must_use]
+    pub fn batch_sampler(mut self, batch_sampler: impl BatchOrder) -> Self {
+        self.batch_sampler = Some(Box::new(batch_sampler));
+        self
+    }
+
+    /// What each worker process runs before its first sample (`worker_init_fn`): a function or a closure that
+    /// captures nothing, as it runs in another process. Its error ends the iteration.
+    ///
+    /// ```
+    /// use torchrs::data::{DataLoader, datasets::Synthetic};
+    /// torchrs::init();
+    /// let options = DataLoader::builder(Synthetic::new(4)).workers(1);
+    /// let options = options.worker_init(|info| match info.num_workers {
+    ///     1 => Err(torchrs::Error::Other("one worker is not enough".into())),
+    ///     _ => Ok(()),
+    /// });
+    /// let error = options.build()?.iter().next().unwrap().unwrap_err().to_string();
+    /// assert!(error.contains("one worker is not enough"), "{error}");
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    #[must_use]
+    pub fn worker_init<F>(mut self, f: F) -> Self
+    where
+        F: Fn(WorkerInfo) -> Result<()> + Copy + 'static,
+    {
+        self.start_workers = start_workers(f);
+        self.has_worker_init = true;
         self
     }
 
@@ -205,6 +253,20 @@ impl<D: Dataset> DataLoaderBuilder<D> {
                 "is true although a sampler, which has its own order, is given",
             );
         }
+        if self.batch_sampler.is_some() {
+            let other = [
+                ("batch_size", self.batch_size != 1),
+                ("shuffle", self.shuffle),
+                ("sampler", self.sampler.is_some()),
+                ("drop_last", self.drop_last),
+            ];
+            if let Some((argument, _)) = other.into_iter().find(|(_, given)| *given) {
+                return wrong(argument, "is given beside batch_sampler, which says it already");
+            }
+        }
+        if self.has_worker_init && self.workers == 0 {
+            return wrong("worker_init", "would never run: there are no workers; set workers(n)");
+        }
         if self.shuffle {
             warn_of_whole_copies();
         }
@@ -212,6 +274,15 @@ impl<D: Dataset> DataLoaderBuilder<D> {
         loader.refuse_no_batch()?;
         Ok(loader)
     }
+}
+
+/// How workers start that run a function of this type first.
+fn start_workers<D, F>(_: F) -> StartWorkers<D>
+where
+    D: Dataset,
+    F: Fn(WorkerInfo) -> Result<()> + Copy + 'static,
+{
+    Pool::start::<D, F>
 }
 
 /// Says once, in a job of several ranks, that a shuffled loader without a sampler is not divided among them.

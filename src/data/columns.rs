@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use super::layout::{BatchLayout, Column, Field, SlotMemory};
+use super::ragged::RaggedBatch;
 use super::upload::to_device;
 use crate::error::throw;
 use crate::storage::{SharedMemory, Storage};
-use crate::tensor::{Device, Layout, Shape, Tensor};
+use crate::tensor::{Device, Dtype, Layout, Shape, Tensor};
 
 /// The columns of a finished batch, handed out one by one; see [`Sample::batch`](super::Sample::batch).
 ///
@@ -100,6 +101,57 @@ impl Columns {
         }
     }
 
+    /// The name that comes next, of the column behind it.
+    ///
+    /// # Panics
+    /// If there is no name next.
+    #[track_caller]
+    pub fn name(&mut self) -> String {
+        match &self.next_column("a name").field {
+            Field::Name(name) => name.clone(),
+            other => panic!("Sample::batch asks for a name where Sample::write wrote {other}"),
+        }
+    }
+
+    /// The next column, of rows: all samples' rows in one tensor over the slot.
+    ///
+    /// # Panics
+    /// If the next column is not one of rows.
+    #[track_caller]
+    pub fn rows(&mut self) -> RaggedBatch {
+        let samples = self.layout.samples;
+        let column = self.next_column("rows");
+        let Field::Ragged { dtype, shape } = &column.field else {
+            panic!("Sample::batch asks for rows where Sample::write wrote {}", column.field);
+        };
+        let (dtype, shape) = (*dtype, shape.clone());
+        let (offset, tail, bytes) = (column.offset, column.tail, column.tail_bytes);
+        let row_bytes = dtype.size() * shape.iter().product::<usize>();
+        let mut offsets = vec![0i64];
+        // Rows without elements have no bytes to be counted by.
+        let rows_at =
+            |end: u64| (end as usize).min(bytes).checked_div(row_bytes).unwrap_or(0) as i64;
+        // SAFETY: layouts lie inside their slots, and nobody writes a slot that this batch holds.
+        let ends = unsafe { std::slice::from_raw_parts(self.slot.ptr.add(offset).cast(), samples) };
+        offsets.extend(ends.iter().map(|&end: &u64| rows_at(end)));
+        let mut dims = Shape::from_slice(&[offsets[samples] as usize]);
+        dims.extend_from_slice(&shape);
+        let values = match bytes {
+            0 => Tensor::zeros(&dims[..], dtype),
+            _ => self.over_slot(tail, bytes, &dims, dtype),
+        };
+        let offsets = Tensor::from_slice(&offsets, [samples + 1]);
+        let place = |tensor| to_device(tensor, self.device).unwrap_or_else(|error| throw(error));
+        RaggedBatch::new(place(values), place(offsets))
+    }
+
+    /// A tensor over bytes of the slot.
+    fn over_slot(&self, offset: usize, bytes: usize, dims: &[usize], dtype: Dtype) -> Tensor {
+        let guard = Box::new(self.guard.clone());
+        let storage = Storage::shared(self.memory.clone(), self.start + offset, bytes, Some(guard));
+        Tensor::from_parts(storage, Layout::contiguous(dims), dtype)
+    }
+
     /// The next column as a tensor of shape `[samples, ..]` over the slot.
     ///
     /// ```
@@ -136,9 +188,7 @@ impl Columns {
         let mut dims = Shape::from_slice(&[samples]);
         dims.extend_from_slice(shape);
         let (dtype, offset, bytes) = (*dtype, column.offset, column.row_bytes * samples);
-        let guard = Box::new(self.guard.clone());
-        let storage = Storage::shared(self.memory.clone(), self.start + offset, bytes, Some(guard));
-        let tensor = Tensor::from_parts(storage, Layout::contiguous(&dims), dtype);
+        let tensor = self.over_slot(offset, bytes, &dims, dtype);
         to_device(tensor, self.device).unwrap_or_else(|error| throw(error))
     }
 
@@ -192,6 +242,14 @@ impl Columns {
             all[std::mem::replace(&mut start, end)..end].to_vec()
         };
         ends.iter().map(row).collect()
+    }
+
+    /// All bytes of the last column, one of byte strings.
+    pub(super) fn last_bytes(&self) -> &[u8] {
+        let column = self.layout.columns.last().expect("a batch has a column");
+        assert!(column.field == Field::Bytes, "the last column holds byte strings");
+        // SAFETY: as in `bytes`.
+        unsafe { std::slice::from_raw_parts(self.slot.ptr.add(column.tail), column.tail_bytes) }
     }
 
     fn next_column(&mut self, wanted: &str) -> &Column {

@@ -2,12 +2,12 @@
 
 use std::cell::Cell;
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
 use super::sample::Sample;
 use crate::cpu::numbers::philox::{PhiloxStream, philox4x32_10};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ops::random::{GeneratorState, fork_rng_at};
 
 /// A map-style dataset (`torch.utils.data.Dataset`): a *description* of the data that can be
@@ -47,7 +47,7 @@ pub trait Dataset: Serialize + DeserializeOwned + Send + Sync + 'static {
     fn len(&self) -> usize;
 
     /// Sample number `index`, which is below [`len`](Self::len). A failure or panic here becomes
-    /// [`Error::Dataset`] in the training process, with the index and the worker named.
+    /// [`Error::Dataset`](crate::Error::Dataset) in the training process, with the index and the worker named.
     ///
     /// Random numbers in here are reproducible by three ways, each a pure function of the loader's seed,
     /// the epoch and `index`, for any number of workers:
@@ -74,54 +74,6 @@ pub trait Dataset: Serialize + DeserializeOwned + Send + Sync + 'static {
 /// # Ok::<(), torchrs::Error>(())
 /// ```
 pub type Batch<D> = <<D as Dataset>::Sample as Sample>::Batch;
-
-/// Some samples of a dataset, in a given order (`torch.utils.data.Subset`).
-///
-/// ```
-/// use torchrs::data::{Dataset, Subset, datasets::Synthetic};
-/// let odd = Subset::new(Synthetic::new(10), vec![1, 3, 5, 7, 9])?;
-/// assert_eq!((odd.len(), odd.get(2)?.1), (5, 5));
-/// # Ok::<(), torchrs::Error>(())
-/// ```
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Subset<D> {
-    dataset: D,
-    indices: Vec<usize>,
-}
-
-impl<D: Dataset> Subset<D> {
-    /// The samples of `dataset` at `indices`.
-    ///
-    /// ```
-    /// use torchrs::data::{Dataset, Subset, datasets::Synthetic};
-    /// assert_eq!(Subset::new(Synthetic::new(10), vec![7, 7])?.get(1)?.1, 7);
-    /// let error = Subset::new(Synthetic::new(10), vec![7, 10]).unwrap_err();
-    /// assert!(error.to_string().contains("place 1 holds 10, the dataset has 10 samples"));
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Argument`] when an index is out of range.
-    pub fn new(dataset: D, indices: Vec<usize>) -> Result<Self> {
-        let len = dataset.len();
-        if let Some(place) = indices.iter().position(|&index| index >= len) {
-            let message =
-                format!("place {place} holds {}, the dataset has {len} samples", indices[place]);
-            return Err(Error::argument("Subset::new", "indices", message));
-        }
-        Ok(Subset { dataset, indices })
-    }
-}
-
-impl<D: Dataset> Dataset for Subset<D> {
-    type Sample = D::Sample;
-    fn len(&self) -> usize {
-        self.indices.len()
-    }
-    fn get(&self, index: usize) -> Result<D::Sample> {
-        self.dataset.get(self.indices[index])
-    }
-}
 
 /// Where a `get` runs, and for which epoch (`torch.utils.data.get_worker_info`).
 ///
@@ -150,11 +102,14 @@ pub struct WorkerInfo {
     pub seed: u64,
     /// The epoch that the sample is read for.
     pub epoch: u64,
+    /// The sample that is being read: its index, or in a stream its number, which is another for each
+    /// sample of an epoch on all ranks. To be given to [`sample_random`] where `get`'s index is out of reach.
+    pub index: Option<usize>,
 }
 
 thread_local! {
     static INFO: Cell<WorkerInfo> = const {
-        Cell::new(WorkerInfo { worker: None, num_workers: 0, seed: 0, epoch: 0 })
+        Cell::new(WorkerInfo { worker: None, num_workers: 0, seed: 0, epoch: 0, index: None })
     };
 }
 
@@ -230,7 +185,11 @@ pub fn sample_seed(index: usize) -> u64 {
 /// Runs `f`, which reads sample `index`, with a default generator of its own.
 pub(super) fn with_generator<R>(index: usize, f: impl FnOnce() -> R) -> R {
     let seed = stream(Purpose::Generator, index).next_u64();
-    fork_rng_at(GeneratorState { seed, offset: 0 }, f)
+    let outer = INFO.get();
+    INFO.set(WorkerInfo { index: Some(index), ..outer });
+    let made = fork_rng_at(GeneratorState { seed, offset: 0 }, f);
+    INFO.set(outer);
+    made
 }
 
 /// What a sample's random numbers are for: each purpose has numbers of its own.
@@ -294,30 +253,10 @@ impl SampleRandom {
 mod tests {
     use super::*;
 
-    #[derive(Serialize, Deserialize)]
-    struct Numbers(usize);
-    impl Dataset for Numbers {
-        type Sample = i64;
-        fn len(&self) -> usize {
-            self.0
-        }
-        fn get(&self, index: usize) -> Result<i64> {
-            Ok(index as i64)
-        }
-    }
-
-    #[test]
-    fn subsets_map_indices_and_refuse_bad_ones() {
-        let subset = Subset::new(Numbers(10), vec![7, 2]).unwrap();
-        assert_eq!((subset.len(), subset.get(0).unwrap(), subset.get(1).unwrap()), (2, 7, 2));
-        let error = Subset::new(Numbers(10), vec![7, 10]).err().unwrap().to_string();
-        assert!(error.contains("place 1 holds 10") && error.contains("10 samples"), "{error}");
-    }
-
     #[test]
     fn augmentation_depends_on_seed_epoch_and_index_alone() {
         let draw = |seed, epoch, index, worker| {
-            set_worker_info(WorkerInfo { seed, epoch, worker, num_workers: 3 });
+            set_worker_info(WorkerInfo { seed, epoch, worker, num_workers: 3, index: None });
             let mut random = sample_random(index);
             let drawn =
                 (random.below(1 << 40), random.uniform().to_bits(), random.normal().to_bits());

@@ -13,6 +13,9 @@ pub(super) const ALIGNMENT: usize = 64;
 /// Stand in the table where dense columns have their dtype's number.
 const BYTES_CODE: u64 = 255;
 const LIST_CODE: u64 = 254;
+const NAME_CODE: u64 = 253;
+/// Added to the dtype's number.
+const RAGGED_CODE: u64 = 128;
 
 /// A slot's bytes, mapped read-write. Copying the handle copies no bytes.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +33,17 @@ pub(super) enum Field {
     Bytes,
     /// The next `len` fields are a list; takes no room itself.
     List { len: usize },
+    /// What the next field is called; takes no room itself.
+    Name(String),
+    /// Any number of rows of this dtype and shape.
+    Ragged { dtype: Dtype, shape: Shape },
+}
+
+impl Field {
+    /// Whether its values are of any length and lie behind the columns.
+    pub fn has_tail(&self) -> bool {
+        matches!(self, Field::Bytes | Field::Ragged { .. })
+    }
 }
 
 impl std::fmt::Display for Field {
@@ -38,6 +52,10 @@ impl std::fmt::Display for Field {
             Field::Dense { dtype, shape } => write!(f, "{dtype} {:?}", shape.as_slice()),
             Field::Bytes => f.write_str("a byte string"),
             Field::List { len } => write!(f, "a list of {len}"),
+            Field::Name(name) => write!(f, "the name `{name}`"),
+            Field::Ragged { dtype, shape } => {
+                write!(f, "ragged rows of {dtype} {:?}", shape.as_slice())
+            }
         }
     }
 }
@@ -83,8 +101,8 @@ impl BatchLayout {
                 Field::Dense { dtype, shape } => {
                     shape.iter().try_fold(dtype.size(), |bytes, &size| bytes.checked_mul(size))?
                 }
-                Field::Bytes => size_of::<u64>(),
-                Field::List { .. } => 0,
+                Field::Bytes | Field::Ragged { .. } => size_of::<u64>(),
+                Field::List { .. } | Field::Name(_) => 0,
             };
             let offset = end;
             end = row_bytes
@@ -116,8 +134,18 @@ impl BatchLayout {
             match &column.field {
                 Field::Bytes => words.extend([BYTES_CODE, 0]),
                 Field::List { len } => words.extend([LIST_CODE, *len as u64]),
-                Field::Dense { dtype, shape } => {
-                    words.extend([*dtype as u64, shape.len() as u64]);
+                Field::Name(name) => {
+                    words.extend([NAME_CODE, name.len() as u64]);
+                    words.extend(name.as_bytes().chunks(8).map(|bytes| {
+                        let mut word = [0; 8];
+                        word[..bytes.len()].copy_from_slice(bytes);
+                        u64::from_le_bytes(word)
+                    }));
+                }
+                Field::Dense { dtype, shape } | Field::Ragged { dtype, shape } => {
+                    let ragged = matches!(column.field, Field::Ragged { .. });
+                    let code = *dtype as u64 + if ragged { RAGGED_CODE } else { 0 };
+                    words.extend([code, shape.len() as u64]);
                     words.extend(shape.iter().map(|&size| size as u64));
                 }
             }
@@ -151,9 +179,22 @@ impl BatchLayout {
             fields.push(match code as u64 {
                 BYTES_CODE => Field::Bytes,
                 LIST_CODE => Field::List { len: dims },
-                _ => {
-                    let dtype = *Dtype::ALL.get(code).ok_or_else(damaged)?;
-                    Field::Dense { dtype, shape: (0..dims).map(|_| next()).collect::<Result<_>>()? }
+                NAME_CODE => {
+                    let words = (0..dims.div_ceil(8)).map(|_| next());
+                    let words = words.collect::<Result<Vec<usize>>>()?;
+                    let bytes = words.iter().flat_map(|word| (*word as u64).to_le_bytes());
+                    let name = String::from_utf8(bytes.take(dims).collect());
+                    Field::Name(name.map_err(|_| damaged())?)
+                }
+                code => {
+                    let ragged = code & RAGGED_CODE != 0;
+                    let dtype = (code & !RAGGED_CODE) as usize;
+                    let dtype = *Dtype::ALL.get(dtype).ok_or_else(damaged)?;
+                    let shape = (0..dims).map(|_| next()).collect::<Result<_>>()?;
+                    match ragged {
+                        true => Field::Ragged { dtype, shape },
+                        false => Field::Dense { dtype, shape },
+                    }
                 }
             });
             tails.push((next()?, next()?));
@@ -172,7 +213,8 @@ impl BatchLayout {
 /// Words in the table for a field.
 fn words_of(field: &Field) -> usize {
     match field {
-        Field::Dense { shape, .. } => 4 + shape.len(),
+        Field::Dense { shape, .. } | Field::Ragged { shape, .. } => 4 + shape.len(),
+        Field::Name(name) => 4 + name.len().div_ceil(8),
         Field::Bytes | Field::List { .. } => 4,
     }
 }
@@ -198,7 +240,16 @@ mod tests {
     #[test]
     fn columns_are_aligned_disjoint_and_survive_the_table() {
         let list = Field::List { len: 2 };
-        let fields = vec![dense(Dtype::F32, &[3, 5]), Field::Bytes, list, dense(Dtype::Bool, &[])];
+        let name = Field::Name("a name of 19 bytes.".to_owned());
+        let ragged = Field::Ragged { dtype: Dtype::BF16, shape: Shape::from_slice(&[4]) };
+        let fields = vec![
+            dense(Dtype::F32, &[3, 5]),
+            Field::Bytes,
+            list,
+            dense(Dtype::Bool, &[]),
+            name,
+            ragged,
+        ];
         let mut layout = BatchLayout::plan(fields, 7).unwrap();
         layout.place_tail(1, 100);
         let mut end = 0;

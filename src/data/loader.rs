@@ -13,10 +13,11 @@ use super::columns::Columns;
 use super::control::Dimensions;
 use super::dataset::{Batch, Dataset, WorkerInfo, set_worker_info};
 use super::layout::BatchLayout;
+use super::plan::Plan;
 use super::pool::{Collected, Pool};
-use super::position::{LoaderState, Run, Start, next_batch};
+use super::position::{LoaderState, Run, Start};
 use super::sample::Sample;
-use super::samplers::{BatchSampler, RandomSampler, Sampler, SequentialSampler};
+use super::samplers::{BatchSampler, RandomSampler, SequentialSampler};
 use super::upload::Ready;
 use crate::error::{Error, Result};
 use crate::ops::random::seed_by_hand;
@@ -48,15 +49,18 @@ use crate::tensor::Device;
 /// ```
 pub struct DataLoader<D: Dataset> {
     dataset: Arc<D>,
-    sampler: Box<dyn Sampler>,
-    batches: BatchSampler,
+    plan: Plan,
     workers: usize,
+    start_workers: StartWorkers<D>,
     prefetch_factor: usize,
     timeout: Option<Duration>,
     device: Device,
     inner: Mutex<Inner>,
     ahead: Mutex<Option<Ahead<Batch<D>>>>,
 }
+
+/// Starts workers over a dataset with a seed. It stands for the function that each of them runs first.
+pub(super) type StartWorkers<D> = fn(&Arc<D>, u64, Dimensions) -> Result<Pool>;
 
 /// The next batch of an iteration, on its way to a device while the one before is in use.
 struct Ahead<B> {
@@ -90,7 +94,7 @@ impl<D: Dataset> DataLoader<D> {
     }
 
     pub(super) fn new(options: DataLoaderBuilder<D>, batches: BatchSampler) -> Self {
-        let DataLoaderBuilder { dataset, shuffle, sampler, .. } = options;
+        let DataLoaderBuilder { dataset, shuffle, sampler, batch_sampler, .. } = options;
         let len = dataset.len();
         let sampler = sampler.unwrap_or_else(|| match shuffle {
             true => Box::new(RandomSampler::new(len)),
@@ -98,9 +102,9 @@ impl<D: Dataset> DataLoader<D> {
         });
         DataLoader {
             dataset: Arc::new(dataset),
-            sampler,
-            batches,
+            plan: batch_sampler.map_or(Plan::Samples { sampler, batches }, Plan::Batches),
             workers: options.workers,
+            start_workers: options.start_workers,
             prefetch_factor: options.prefetch_factor,
             timeout: options.timeout,
             device: options.device,
@@ -116,20 +120,9 @@ impl<D: Dataset> DataLoader<D> {
         }
     }
 
-    /// An epoch without a batch, of a dataset that has samples, is an error: a loop over it does nothing.
+    /// An epoch without a batch, of a dataset that has samples, is an error.
     pub(super) fn refuse_no_batch(&self) -> Result<()> {
-        let (samples, share) = (self.dataset.len(), self.sampler.len());
-        let message = match self.sampler.num_replicas() {
-            ranks if ranks > 1 && share == 0 && samples > 0 => {
-                format!("leaves no sample: {samples} samples are dealt to {ranks} ranks")
-            }
-            _ if share > 0 && self.is_empty() => {
-                let batch = self.batches.batch_size();
-                format!("leaves no batch: an epoch has {share} samples here, a batch {batch}")
-            }
-            _ => return Ok(()),
-        };
-        Err(Error::argument("DataLoader", "drop_last", message))
+        self.plan.refuse_no_batch(self.dataset.len())
     }
 
     /// The dataset.
@@ -139,7 +132,7 @@ impl<D: Dataset> DataLoader<D> {
 
     /// Batches in a whole epoch, on this rank.
     pub fn len(&self) -> usize {
-        self.batches.num_batches(self.sampler.len())
+        self.plan.len()
     }
 
     /// True when an epoch has no batch.
@@ -190,33 +183,13 @@ impl<D: Dataset> DataLoader<D> {
         let start = inner.next;
         inner.next = Start::of_epoch(start.epoch + 1);
         inner.loaded = None;
-        let mut order = self.sampler.indices(inner.seed, start.epoch).into_owned();
-        let failed = self.check(&order).err();
-        order.drain(..start.position.min(order.len()));
-        order.truncate(self.batches.batches(&order).map(<[usize]>::len).sum());
         inner.runs += 1;
-        inner.run = Some(Run::new(inner.runs, start, order, failed));
+        inner.run = Some(self.plan.run(inner.runs, inner.seed, start, self.dataset.len()));
         // Workers start on the first batches now, while the caller is still getting ready.
         if let Err(error) = self.prefetch(inner) {
             inner.fail(error);
         }
         Iter { loader: self, id: inner.runs, over: false }
-    }
-
-    /// An order must be as long as the sampler says, and every index one of the dataset's.
-    fn check(&self, order: &[usize]) -> Result<()> {
-        let (len, samples) = (order.len(), self.dataset.len());
-        let message = match order.iter().position(|&index| index >= samples) {
-            Some(place) => format!(
-                "gives index {} at place {place}, but the dataset has {samples} samples",
-                order[place]
-            ),
-            None if len != self.sampler.len() => {
-                format!("gives {len} indices, but its len() is {}", self.sampler.len())
-            }
-            None => return Ok(()),
-        };
-        Err(Error::argument("DataLoader", "sampler", message))
     }
 
     /// Where the iteration is: after the last batch that was yielded. To be saved with a checkpoint.
@@ -237,10 +210,11 @@ impl<D: Dataset> DataLoader<D> {
         LoaderState {
             seed: inner.seed,
             epoch: start.epoch,
-            position: start.position * self.sampler.num_replicas(),
+            position: start.position * self.plan.num_replicas(),
             finished,
             dataset_len: self.dataset.len(),
-            sampler_seed: self.sampler.own_seed(),
+            sampler_seed: self.plan.own_seed(),
+            counts_batches: self.plan.counts_batches(),
         }
     }
 
@@ -262,7 +236,7 @@ impl<D: Dataset> DataLoader<D> {
     /// [`Error::Config`] when the state belongs to another dataset or another order, or lies between two
     /// of this rank's samples.
     pub fn load_state_dict(&self, state: &LoaderState) -> Result<()> {
-        let start = state.start(self.dataset.len(), &*self.sampler)?;
+        let start = self.plan.start(state, self.dataset.len())?;
         let mut inner = self.inner.lock();
         if inner.seed != state.seed {
             // Workers know the seed from their start.
@@ -293,17 +267,18 @@ impl<D: Dataset> DataLoader<D> {
                 let dimensions = Dimensions {
                     workers: self.workers,
                     tasks: self.workers * self.prefetch_factor,
-                    // More indices than an epoch has are never in one batch.
-                    batch_size: self.batches.batch_size().min(self.sampler.len()),
+                    batch_size: self.plan.batch_size(),
                 };
-                none.insert(Engine::Workers(Pool::start(&self.dataset, inner.seed, dimensions)?))
+                let pool = (self.start_workers)(&self.dataset, inner.seed, dimensions)?;
+                none.insert(Engine::Workers(pool))
             }
         };
         if let Engine::Workers(pool) = engine {
             while pool.has_room() && run.published < run.order.len() {
-                let batch = next_batch(&run.order, run.published, self.batches);
+                let batch = run.batch_at(run.published);
+                let len = batch.len();
                 pool.publish(batch, run.epoch)?;
-                run.published += batch.len();
+                run.published += len;
             }
         }
         Ok(())
@@ -334,7 +309,7 @@ impl<D: Dataset> DataLoader<D> {
         let ahead = self.ahead.lock().take().filter(|ahead| ahead.run == id);
         let made = match (ahead, self.workers) {
             (Some(ahead), _) => {
-                run.yielded += next_batch(&run.order, run.yielded, self.batches).len();
+                run.yielded += run.batch_at(run.yielded).len();
                 self.prefetch(inner).and(ahead.made)
             }
             (None, 0) => self.make(inner),
@@ -366,6 +341,7 @@ impl<D: Dataset> DataLoader<D> {
         let made = match pool.collect(self.timeout) {
             Ok(Some(Collected::Batch(layout, slot))) => self.batch(layout, slot),
             Ok(Some(Collected::Failed(error))) | Err(error) => Err(error),
+            Ok(Some(Collected::Nothing)) => Err(lost()),
             Ok(None) => return,
         };
         *self.ahead.lock() = Some(Ahead { run: run.id, made });
@@ -382,20 +358,22 @@ impl<D: Dataset> DataLoader<D> {
             match pool.collect(self.timeout)? {
                 Some(collected) => break collected,
                 None if run.published > run.yielded => {
-                    return Err(Error::Other("DataLoader: a batch got lost".to_owned()));
+                    return Err(lost());
                 }
                 None => {
-                    let batch = next_batch(&run.order, run.published, self.batches);
+                    let batch = run.batch_at(run.published);
+                    let len = batch.len();
                     pool.publish(batch, run.epoch)?;
-                    run.published += batch.len();
+                    run.published += len;
                 }
             }
         };
-        run.yielded += next_batch(&run.order, run.yielded, self.batches).len();
+        run.yielded += run.batch_at(run.yielded).len();
         self.prefetch(inner)?;
         match collected {
             Collected::Batch(layout, slot) => self.batch(layout, slot),
             Collected::Failed(error) => Err(error),
+            Collected::Nothing => Err(lost()),
         }
     }
 
@@ -405,7 +383,7 @@ impl<D: Dataset> DataLoader<D> {
         let (Engine::Here(slots), Some(run)) = (engine, &mut inner.run) else {
             return Err(Error::Other("DataLoader: there are workers".to_owned()));
         };
-        let indices = next_batch(&run.order, run.yielded, self.batches);
+        let indices = run.batch_at(run.yielded).to_vec();
         run.yielded += indices.len();
         let info = WorkerInfo { seed: inner.seed, epoch: run.epoch, ..WorkerInfo::default() };
         set_worker_info(info);
@@ -448,6 +426,11 @@ impl Inner {
             run.failed = Some(error);
         }
     }
+}
+
+/// A wanted batch that nobody made.
+fn lost() -> Error {
+    Error::Other("DataLoader: a batch got lost".to_owned())
 }
 
 /// Batches that are made in this process.
@@ -498,9 +481,7 @@ impl<D: Dataset> Iterator for Iter<'_, D> {
     fn size_hint(&self) -> (usize, Option<usize>) {
         let inner = self.loader.inner.lock();
         let left = inner.run.as_ref().filter(|run| run.id == self.id && run.live);
-        let left = left.map_or(0, |run| {
-            (run.order.len() - run.yielded).div_ceil(self.loader.batches.batch_size())
-        });
+        let left = left.map_or(0, Run::left);
         (0, Some(left + 1))
     }
 }

@@ -33,30 +33,43 @@
 mod arena;
 mod assemble;
 mod builder;
+mod collate;
 mod columns;
+mod compose;
 mod control;
 mod dataset;
 pub mod datasets;
 mod layout;
 mod loader;
 mod panics;
+mod plan;
 mod pool;
 mod position;
+mod ragged;
 mod sample;
 pub mod samplers;
+mod shared;
 mod upload;
 mod worker;
 mod writer;
 
 pub use builder::DataLoaderBuilder;
+pub use collate::default_collate;
 pub use columns::Columns;
+pub use compose::{
+    ConcatDataset, DatasetList, DatasetTuple, Lengths, StackDataset, Subset, TensorDataset,
+    TensorTuple, random_split,
+};
 pub use dataset::{
-    Batch, Dataset, SampleRandom, Subset, WorkerInfo, sample_random, sample_seed, worker_info,
+    Batch, Dataset, SampleRandom, WorkerInfo, sample_random, sample_seed, worker_info,
 };
 pub use loader::{DataLoader, Iter};
 pub use position::LoaderState;
+pub use ragged::{Ragged, RaggedBatch};
 pub use sample::{Blob, Sample};
 pub use samplers::{
-    BatchSampler, DistributedSampler, RandomSampler, Sampler, SequentialSampler, SubsetSampler,
+    BatchOrder, BatchSampler, BucketBatchSampler, DistributedBatchSampler, DistributedSampler,
+    DistributedSamplerWrapper, RandomSampler, Sampler, SequentialSampler, SubsetSampler,
+    WeightedRandomSampler,
 };
 pub use writer::SampleWriter;

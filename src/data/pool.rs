@@ -15,7 +15,8 @@ use super::arena::{Arena, Slot};
 use super::control::{Control, Dimensions, SlotPlace, TaskState};
 use super::dataset::Dataset;
 use super::layout::BatchLayout;
-use super::worker::{Shared, ToParent, Wake, WorkerArgs, run_worker};
+use super::shared::Shared;
+use super::worker::{Init, ToParent, Wake, WorkerArgs, run_worker};
 use crate::error::{Error, Result};
 use crate::multiprocessing::{Channel, ExitStatus, Process};
 
@@ -28,6 +29,8 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Pool {
     control: Control,
+    /// The number of the first worker.
+    first: usize,
     workers: Vec<Worker>,
     /// Published tasks that were not collected, oldest first.
     ring: VecDeque<InFlight>,
@@ -57,14 +60,18 @@ pub(super) enum Collected {
     Batch(BatchLayout, Slot),
     /// The batch failed; the others are not concerned.
     Failed(Error),
+    /// There was none left to make.
+    Nothing,
 }
 
 impl Pool {
-    /// Starts the workers.
-    pub fn start<D: Dataset>(dataset: &Arc<D>, seed: u64, dimensions: Dimensions) -> Result<Self> {
-        let control = Control::create(dimensions)?;
-        let mut workers = Vec::with_capacity(dimensions.workers);
-        for worker in 0..dimensions.workers {
+    /// Starts the workers, each of which runs `F` first.
+    pub fn start<D: Dataset, F: Init>(
+        dataset: &Arc<D>,
+        seed: u64,
+        dimensions: Dimensions,
+    ) -> Result<Self> {
+        Self::of(dimensions, 0, |worker, control| {
             let args = WorkerArgs {
                 worker,
                 seed,
@@ -73,13 +80,26 @@ impl Pool {
                 dataset: Shared(dataset.clone()),
             };
             // Workers run beside the trainer's threads: one computing thread each.
-            let (process, channel) = Process::builder()
+            Process::builder()
                 .name(format!("loader worker {worker}"))
                 .env("OMP_NUM_THREADS", "1")
-                .spawn_connected(run_worker::<D>, args)?;
+                .spawn_connected(run_worker::<D, F>, args)
+        })
+    }
+
+    /// Workers that `spawn` starts, the first with the number `first`.
+    pub fn of(
+        dimensions: Dimensions,
+        first: usize,
+        spawn: impl Fn(usize, &Control) -> Result<(Process, Channel<Wake, ToParent>)>,
+    ) -> Result<Self> {
+        let control = Control::create(dimensions)?;
+        let mut workers = Vec::with_capacity(dimensions.workers);
+        for worker in 0..dimensions.workers {
+            let (process, channel) = spawn(first + worker, &control)?;
             workers.push(Worker { process, channel, arenas: HashMap::new() });
         }
-        Ok(Pool { control, workers, ring: VecDeque::new(), failures: HashMap::new() })
+        Ok(Pool { control, first, workers, ring: VecDeque::new(), failures: HashMap::new() })
     }
 
     /// Whether a task can be published.
@@ -142,6 +162,7 @@ impl Pool {
                     Ok(Some(Collected::Batch(layout, slot)))
                 }
                 (TaskState::Failed, _) => Ok(Some(Collected::Failed(self.explain(failure)))),
+                (TaskState::Skipped, _) => Ok(Some(Collected::Nothing)),
                 (state, _) => {
                     Err(Error::Other(format!("DataLoader: task {task} ended as {state:?}")))
                 }
@@ -186,7 +207,11 @@ impl Pool {
     }
 
     fn name(&self, worker: usize) -> String {
-        format!("loader worker {worker} (pid {})", self.workers[worker].process.pid())
+        format!(
+            "loader worker {} (pid {})",
+            self.first + worker,
+            self.workers[worker].process.pid()
+        )
     }
 
     /// Sleeps until `task` is finished, answering workers meanwhile.
@@ -336,7 +361,11 @@ impl Pool {
             let state = process_state(process.pid());
             (
                 activity.task != Some(task),
-                format!("loader worker {worker} (pid {}, {state}) {doing}", process.pid()),
+                format!(
+                    "loader worker {} (pid {}, {state}) {doing}",
+                    self.first + worker,
+                    process.pid()
+                ),
             )
         };
         let mut workers: Vec<(bool, String)> = (0..self.workers.len()).map(describe).collect();

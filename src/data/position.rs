@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::samplers::{BatchSampler, Sampler};
-use crate::error::{Error, Result};
+use crate::error::Error;
 
 /// A position in a loader's sequence of samples: what a checkpoint keeps to resume in mid-epoch.
 ///
@@ -21,7 +20,8 @@ pub struct LoaderState {
     pub seed: u64,
     /// The epoch.
     pub epoch: u64,
-    /// How many of the epoch's samples were yielded, on all ranks together.
+    /// How many of the epoch's samples were yielded, on all ranks together; with a `batch_sampler` it counts
+    /// batches.
     pub position: usize,
     /// Whether the epoch's iteration ran to its end.
     pub finished: bool,
@@ -30,53 +30,16 @@ pub struct LoaderState {
     /// The sampler's own seed, if it has one, to notice that its order is another one.
     #[serde(default)]
     pub sampler_seed: Option<u64>,
-}
-
-impl LoaderState {
-    /// Where a loader over `len` samples goes on, in samples of this rank.
-    ///
-    /// # Errors
-    /// [`Error::Config`] when the state belongs to another dataset or another order, or lies between two
-    /// of this rank's samples.
-    pub(super) fn start(&self, len: usize, sampler: &dyn Sampler) -> Result<Start> {
-        let wrong = |message| Err(Error::config("DataLoader::load_state_dict", message));
-        let replicas = sampler.num_replicas();
-        if self.dataset_len != len {
-            return wrong(format!(
-                "the state is of a dataset of {} samples, this one has {len}",
-                self.dataset_len
-            ));
-        }
-        // States of loaders whose sampler took the loader's seed have no other.
-        let ordered_by = self.sampler_seed.unwrap_or(self.seed);
-        if let Some(seed) = sampler.own_seed().filter(|seed| *seed != ordered_by) {
-            return wrong(format!(
-                "the state is of an order with seed {ordered_by}, this sampler's seed is {seed}"
-            ));
-        }
-        if !self.position.is_multiple_of(replicas) {
-            return wrong(format!(
-                "position {} of the epoch does not divide among {replicas} ranks",
-                self.position
-            ));
-        }
-        let position = self.position / replicas;
-        if position > sampler.len() {
-            return wrong(format!(
-                "position {} is behind the epoch's end at {}",
-                self.position,
-                sampler.len() * replicas
-            ));
-        }
-        Ok(Start { epoch: self.epoch, position })
-    }
+    /// Whether `position` counts batches.
+    #[serde(default)]
+    pub counts_batches: bool,
 }
 
 /// Where an iteration starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Start {
     pub epoch: u64,
-    /// In samples of this rank.
+    /// In samples of this rank, or in batches where these are ordered.
     pub position: usize,
 }
 
@@ -92,8 +55,10 @@ pub(super) struct Run {
     pub epoch: u64,
     /// The rest of the epoch from where the pass started.
     pub order: Vec<usize>,
-    /// Position of `order`'s first sample in the epoch.
-    pub offset: usize,
+    /// Where batches end in `order`.
+    cuts: Cuts,
+    /// Where in the epoch `order` starts.
+    offset: usize,
     /// Samples of `order` that workers were told to read.
     pub published: usize,
     /// Samples of `order` that were yielded.
@@ -107,11 +72,18 @@ pub(super) struct Run {
 
 impl Run {
     /// A pass that starts at `start`, over the `order` from there on.
-    pub(super) fn new(id: u64, start: Start, order: Vec<usize>, failed: Option<Error>) -> Self {
+    pub(super) fn new(
+        id: u64,
+        start: Start,
+        order: Vec<usize>,
+        cuts: Cuts,
+        failed: Option<Error>,
+    ) -> Self {
         Run {
             id,
             epoch: start.epoch,
             order,
+            cuts,
             offset: start.position,
             published: 0,
             yielded: 0,
@@ -123,11 +95,37 @@ impl Run {
 
     /// How far it is.
     pub(super) fn position(&self) -> Start {
-        Start { epoch: self.epoch, position: self.offset + self.yielded }
+        let done = match &self.cuts {
+            Cuts::Every(_) => self.yielded,
+            Cuts::At(ends) => ends.partition_point(|&end| end <= self.yielded),
+        };
+        Start { epoch: self.epoch, position: self.offset + done }
+    }
+
+    /// The indices of the batch that starts at place `from` of the order.
+    pub(super) fn batch_at(&self, from: usize) -> &[usize] {
+        let end = match &self.cuts {
+            Cuts::Every(size) => from.saturating_add(*size),
+            Cuts::At(ends) => {
+                ends.get(ends.partition_point(|&end| end <= from)).copied().unwrap_or(from)
+            }
+        };
+        &self.order[from..self.order.len().min(end)]
+    }
+
+    /// How many batches are left to be yielded.
+    pub(super) fn left(&self) -> usize {
+        match &self.cuts {
+            Cuts::Every(size) => (self.order.len() - self.yielded).div_ceil(*size),
+            Cuts::At(ends) => ends.len() - ends.partition_point(|&end| end <= self.yielded),
+        }
     }
 }
 
-/// The indices of the batch that starts at place `from` of an order.
-pub(super) fn next_batch(order: &[usize], from: usize, batches: BatchSampler) -> &[usize] {
-    &order[from..order.len().min(from.saturating_add(batches.batch_size()))]
+/// Where batches end in an order.
+pub(super) enum Cuts {
+    /// Behind every so many samples, and at the order's end.
+    Every(usize),
+    /// At these places.
+    At(Vec<usize>),
 }

@@ -2,6 +2,8 @@
 //! into a row of the batch's columns, which lie in a reusable slot of memory, and builds the batch
 //! from the columns afterwards without a copy.
 
+use std::collections::BTreeMap;
+
 use super::columns::Columns;
 use super::writer::SampleWriter;
 use crate::tensor::{Element, Tensor};
@@ -15,7 +17,9 @@ use crate::tensor::{Element, Tensor};
 /// | a number or `bool` | `Tensor` of shape `[n]` |
 /// | `Vec<T>` or `[T; k]` of numbers | `Tensor` of shape `[n, k]` |
 /// | `String`, [`Blob`] | `Vec<String>`, `Vec<Blob>`, of any lengths |
+/// | [`Ragged`](super::Ragged) | [`RaggedBatch`](super::RaggedBatch): all rows in one tensor |
 /// | `Vec<Tensor>` | `Vec<Tensor>`, one for each place |
+/// | `BTreeMap<String, S>` (named columns) | `BTreeMap<String, batch of S>`, with the same names in all samples |
 /// | a tuple | the tuple of batches |
 ///
 /// A struct passes both methods on to its fields, in the same order:
@@ -143,6 +147,20 @@ impl Sample for Blob {
     }
 }
 
+impl<S: Sample> Sample for BTreeMap<String, S> {
+    type Batch = BTreeMap<String, S::Batch>;
+    fn write(&self, out: &mut SampleWriter) {
+        out.list(self.len());
+        for (name, value) in self {
+            out.name(name);
+            value.write(out);
+        }
+    }
+    fn batch(columns: &mut Columns) -> Self::Batch {
+        (0..columns.list()).map(|_| (columns.name(), S::batch(columns))).collect()
+    }
+}
+
 macro_rules! tuple_samples {
     ($(($($name:ident $place:tt),+))*) => {$(
         impl<$($name: Sample),+> Sample for ($($name,)+) {
@@ -156,4 +174,4 @@ macro_rules! tuple_samples {
         }
     )*};
 }
-tuple_samples! { (A 0) (A 0, B 1) (A 0, B 1, C 2) (A 0, B 1, C 2, D 3) }
+tuple_samples! { (A 0) (A 0, B 1) (A 0, B 1, C 2) (A 0, B 1, C 2, D 3) (A 0, B 1, C 2, D 3, E 4) (A 0, B 1, C 2, D 3, E 4, F 5) }

@@ -9,7 +9,13 @@
 //! assert_ne!(order.indices(0, 7), order.indices(0, 8));
 //! ```
 
+mod batch_order;
+mod weighted;
+
 use std::borrow::Cow;
+
+pub use batch_order::{BatchOrder, BucketBatchSampler, DistributedBatchSampler};
+pub use weighted::{DistributedSamplerWrapper, WeightedRandomSampler};
 
 use crate::cpu::numbers::philox::PhiloxStream;
 use crate::error::{Error, Result};

@@ -4,15 +4,16 @@
 use std::sync::Arc;
 
 use nix::sys::signal::{SigHandler, Signal, signal};
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use super::arena::{Arena, Slot, Slots};
 use super::assemble::{Failure, Space, assemble};
 use super::control::{Control, Dimensions, SlotPlace, Task, TaskState};
 use super::dataset::{Dataset, WorkerInfo, set_worker_info};
+use super::layout::BatchLayout;
+use super::shared::Shared;
 use crate::error::{Error, Result};
-use crate::multiprocessing::{Channel, handles};
+use crate::multiprocessing::{Channel, conjure, handles};
 use crate::storage::SharedMemory;
 
 /// Batches of this size and more are written past the cache: the few that are in flight together
@@ -36,22 +37,6 @@ pub(super) enum ToParent {
     Failed { task: u64, index: Option<usize>, message: String },
 }
 
-/// A value behind an [`Arc`] that is serialised as itself: the parent keeps the dataset while every
-/// worker gets a copy.
-pub(super) struct Shared<D>(pub Arc<D>);
-
-impl<D: Serialize> Serialize for Shared<D> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
-    }
-}
-
-impl<'de, D: DeserializeOwned> Deserialize<'de> for Shared<D> {
-    fn deserialize<S: Deserializer<'de>>(deserializer: S) -> Result<Self, S::Error> {
-        D::deserialize(deserializer).map(|dataset| Shared(Arc::new(dataset)))
-    }
-}
-
 /// What a worker is started with.
 #[derive(Serialize, Deserialize)]
 #[serde(bound = "D: Dataset")]
@@ -64,22 +49,30 @@ pub(super) struct WorkerArgs<D> {
     pub dataset: Shared<D>,
 }
 
+/// What runs first of all in a worker: [`worker_init`](super::DataLoaderBuilder::worker_init)'s function.
+pub(super) trait Init: Fn(WorkerInfo) -> Result<()> + Copy + 'static {}
+
+impl<F: Fn(WorkerInfo) -> Result<()> + Copy + 'static> Init for F {}
+
 /// The worker's `main`. Ends when the parent closes the socket or says stop.
-pub(super) fn run_worker<D: Dataset>(
+pub(super) fn run_worker<D: Dataset, F: Init>(
     args: WorkerArgs<D>,
     parent: Channel<ToParent, Wake>,
 ) -> Result<()> {
-    leave_signals_to_parent();
     let WorkerArgs { worker, seed, dimensions, control, dataset } = args;
+    let info = WorkerInfo {
+        worker: Some(worker),
+        num_workers: dimensions.workers,
+        seed,
+        ..WorkerInfo::default()
+    };
+    set_worker_info(info);
+    leave_signals_to_parent();
+    conjure::<F>()(info)?;
     let control = Control::open(control, dimensions);
-    // As many as can be in flight, and one with the user.
-    let slots = Slots::new(dimensions.tasks + 1);
-    let mut state = Worker { worker, seed, control, parent, slots };
-    match state.work(&*dataset.0) {
-        // The parent is gone, or drops the loader: nobody is left to tell.
-        Err(Error::Disconnected(_)) => Ok(()),
-        other => other,
-    }
+    let mut state = Worker::new((worker, dimensions.workers), seed, control, parent);
+    state.cell = worker;
+    state.work(|indices, space| assemble(&*dataset, indices.into_iter(), space))
 }
 
 /// Ctrl-C in a terminal, and a launcher that signals a whole process group, reach workers too. What
@@ -93,8 +86,12 @@ fn leave_signals_to_parent() {
     }
 }
 
-struct Worker {
-    worker: usize,
+/// A worker process, which makes batches until its parent says stop.
+pub(super) struct Worker {
+    /// Its number, of so many.
+    number: (usize, usize),
+    /// Its cell in the control page.
+    cell: usize,
     seed: u64,
     control: Control,
     parent: Channel<ToParent, Wake>,
@@ -102,11 +99,31 @@ struct Worker {
 }
 
 impl Worker {
-    fn work<D: Dataset>(&mut self, dataset: &D) -> Result<()> {
+    /// Worker `number` of so many, with the first cell of its control page.
+    pub fn new(
+        number: (usize, usize),
+        seed: u64,
+        control: Control,
+        parent: Channel<ToParent, Wake>,
+    ) -> Self {
+        leave_signals_to_parent();
+        // As many as can be in flight, and one with the user.
+        let slots = Slots::new(control.dimensions().tasks + 1);
+        Worker { number, cell: 0, seed, control, parent, slots }
+    }
+
+    /// Makes a batch of each task with `make`, which gives none when nobody wants it or none is left.
+    pub fn work(&mut self, mut make: impl Make) -> Result<()> {
         while !self.control.stopped() {
-            match self.next_task()? {
-                Some(task) => self.run(dataset, task)?,
-                None => return Ok(()),
+            let done = self.next_task().and_then(|task| match task {
+                Some(task) => self.run(task, &mut make).map(|()| true),
+                None => Ok(false),
+            });
+            match done {
+                Ok(true) => {}
+                // The parent is gone, or drops the loader: nobody is left to tell.
+                Ok(false) | Err(Error::Disconnected(_)) => return Ok(()),
+                Err(error) => return Err(error),
             }
         }
         Ok(())
@@ -115,35 +132,37 @@ impl Worker {
     /// The next task; sleeps until there is one. `None`: stop.
     fn next_task(&mut self) -> Result<Option<Task>> {
         loop {
-            if let Some(task) = self.control.take(self.worker) {
+            if let Some(task) = self.control.take(self.cell) {
                 return Ok(Some(task));
             }
             // Said before the last look, so that a task published in between is not slept over.
-            self.control.set_idle(self.worker, true);
-            let task = self.control.take(self.worker);
+            self.control.set_idle(self.cell, true);
+            let task = self.control.take(self.cell);
             if task.is_none() && !self.control.stopped() {
                 let woken = self.parent.recv();
-                self.control.set_idle(self.worker, false);
+                self.control.set_idle(self.cell, false);
                 let Wake = woken?;
                 continue;
             }
-            self.control.set_idle(self.worker, false);
+            self.control.set_idle(self.cell, false);
             return Ok(task);
         }
     }
 
-    fn run<D: Dataset>(&mut self, dataset: &D, task: Task) -> Result<()> {
+    fn run(&mut self, task: Task, make: &mut impl Make) -> Result<()> {
+        let (number, num_workers) = self.number;
         set_worker_info(WorkerInfo {
-            worker: Some(self.worker),
-            num_workers: self.control.dimensions().workers,
+            worker: Some(number),
+            num_workers,
             seed: self.seed,
             epoch: task.epoch,
+            index: None,
         });
         let indices: Vec<usize> = self.control.task_indices(&task).collect();
         let mut space = TaskSpace { worker: self, task };
-        let state = match assemble(dataset, indices.into_iter(), &mut space) {
+        let state = match make(indices, &mut space) {
             Ok(Some((_, slot))) => {
-                let (worker, arena) = (self.worker, slot.arena().id);
+                let (worker, arena) = (self.cell, slot.arena().id);
                 let place = SlotPlace { worker, arena, slot: slot.hand_over() };
                 self.control.set_place(task.number, place);
                 TaskState::Done
@@ -159,15 +178,26 @@ impl Worker {
                 TaskState::Failed
             }
         };
-        if self.control.finish(self.worker, task.number, state) {
+        if self.control.finish(self.cell, task.number, state) {
             self.parent.send(&ToParent::Wake)?;
         }
         Ok(())
     }
 }
 
+/// Makes a batch of a task's indices.
+pub(super) trait Make:
+    FnMut(Vec<usize>, &mut TaskSpace<'_>) -> Result<Option<(BatchLayout, Slot)>, Failure>
+{
+}
+
+impl<F> Make for F where
+    F: FnMut(Vec<usize>, &mut TaskSpace<'_>) -> Result<Option<(BatchLayout, Slot)>, Failure>
+{
+}
+
 /// The place for one task's batch.
-struct TaskSpace<'a> {
+pub(super) struct TaskSpace<'a> {
     worker: &'a mut Worker,
     task: Task,
 }
@@ -191,6 +221,6 @@ impl Space for TaskSpace<'_> {
     }
 
     fn reading(&mut self, index: usize) -> bool {
-        self.worker.control.reading(self.worker.worker, self.task.number, index)
+        self.worker.control.reading(self.worker.cell, self.task.number, index)
     }
 }

@@ -59,7 +59,7 @@ impl Rows {
     /// the columns. The slot may be too small then.
     pub fn place_tails(&mut self) {
         for column in 0..self.layout.columns.len() {
-            if self.layout.columns[column].field == Field::Bytes {
+            if self.layout.columns[column].field.has_tail() {
                 self.layout.place_tail(column, self.tails[column].len());
             }
         }
@@ -231,16 +231,56 @@ impl SampleWriter<'_> {
     /// # }
     /// ```
     pub fn list(&mut self, len: usize) {
+        self.mark(Field::List { len });
+    }
+
+    /// The name of the next field, which has to be the same in all samples.
+    pub fn name(&mut self, name: &str) {
+        self.mark(Field::Name(name.to_owned()));
+    }
+
+    /// A field without bytes, which has to be alike in all samples.
+    fn mark(&mut self, mark: Field) {
         let field = self.next_field();
         match &mut self.pass {
-            Pass::Describe(fields) => fields.push(Field::List { len }),
+            Pass::Describe(fields) => fields.push(mark),
             Pass::Store { rows, .. } => {
                 let expected = rows.layout.columns.get(field).map(|c| c.field.clone());
-                if expected != Some(Field::List { len }) {
-                    self.mismatch(field, &Field::List { len }, expected);
+                if expected.as_ref() != Some(&mark) {
+                    self.mismatch(field, &mark, expected);
                 }
             }
         }
+    }
+
+    /// The rows of a tensor, of any number; their shape has to be the same in all samples.
+    ///
+    /// # Panics
+    /// If the tensor has no dimension.
+    #[track_caller]
+    pub fn rows(&mut self, tensor: &Tensor) {
+        assert!(
+            !tensor.shape().is_empty(),
+            "SampleWriter::rows: a tensor without a dimension has no rows"
+        );
+        match tensor.dtype() {
+            Dtype::C64 => self.rows_of::<Complex<f32>>(tensor),
+            Dtype::C128 => self.rows_of::<Complex<f64>>(tensor),
+            dtype => dispatch!(dtype, T => self.rows_of::<T>(tensor)),
+        }
+    }
+
+    fn rows_of<T: Element>(&mut self, tensor: &Tensor) {
+        let (dtype, shape) = (tensor.dtype(), Shape::from_slice(&tensor.shape()[1..]));
+        self.tail(Field::Ragged { dtype, shape }, |tail| {
+            tensor.for_each_element::<T>(|value| {
+                // SAFETY: elements are plain numbers without padding: all of their bytes are initialised.
+                let bytes = unsafe {
+                    std::slice::from_raw_parts((&raw const value).cast::<u8>(), size_of::<T>())
+                };
+                tail.extend_from_slice(bytes);
+            });
+        });
     }
 
     /// A byte string; those of one batch may differ in length.
@@ -267,20 +307,25 @@ impl SampleWriter<'_> {
     /// # }
     /// ```
     pub fn bytes(&mut self, bytes: &[u8]) {
+        self.tail(Field::Bytes, |tail| tail.extend_from_slice(bytes));
+    }
+
+    /// A field of any length, whose bytes `append` appends to those of the rows before.
+    fn tail(&mut self, found: Field, append: impl FnOnce(&mut Vec<u8>)) {
         let field = self.next_field();
         match &mut self.pass {
-            Pass::Describe(fields) => fields.push(Field::Bytes),
+            Pass::Describe(fields) => fields.push(found),
             Pass::Store { rows, row } => match rows.layout.columns.get(field) {
-                Some(Column { field: Field::Bytes, offset, .. }) => {
+                Some(column) if column.field == found => {
                     let tail = &mut rows.tails[field];
-                    tail.extend_from_slice(bytes);
-                    let end = rows.memory.ptr.wrapping_add(offset + 8 * *row).cast::<u64>();
+                    append(tail);
+                    let end = rows.memory.ptr.wrapping_add(column.offset + 8 * *row).cast::<u64>();
                     // SAFETY: the planned column has a word for each row of the batch.
                     unsafe { end.write(tail.len() as u64) };
                 }
                 other => {
                     let expected = other.map(|c| c.field.clone());
-                    self.mismatch(field, &Field::Bytes, expected);
+                    self.mismatch(field, &found, expected);
                 }
             },
         }

@@ -120,8 +120,8 @@ pub(super) fn run(request: Request) -> ! {
     process::exit(code)
 }
 
-/// A value of a function item's type, out of nothing.
-fn conjure<F: Copy + 'static>() -> F {
+/// A value of a function item's type, out of nothing. Its caller in the parent, or in this process, had one.
+pub(crate) fn conjure<F: Copy + 'static>() -> F {
     const {
         assert!(
             size_of::<F>() == 0,

@@ -45,6 +45,7 @@ mod tensor;
 mod weak_map;
 
 pub use channel::{Channel, Receiver, Sender, channel, duplex};
+pub(crate) use entry::conjure;
 pub use init::{inherited_store_fd, init};
 pub use process::{Process, ProcessBuilder};
 pub use report::Outcome;
