@@ -19,6 +19,7 @@ pages! {
     Autograd "guide/autograd.md";
     Modules "guide/modules.md";
     Data "guide/data.md";
+    DataStreams "guide/data-streams.md";
     Files "guide/files.md";
     Training "guide/training.md";
     MixedPrecision "guide/mixed-precision.md";

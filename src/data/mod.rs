@@ -49,6 +49,7 @@ mod ragged;
 mod sample;
 pub mod samplers;
 mod shared;
+pub mod stream;
 mod upload;
 mod worker;
 mod writer;
@@ -72,4 +73,5 @@ pub use samplers::{
     DistributedSamplerWrapper, RandomSampler, Sampler, SequentialSampler, SubsetSampler,
     WeightedRandomSampler,
 };
+pub use stream::{ChainDataset, IterableDataset, StreamLoader, StreamState};
 pub use writer::SampleWriter;

@@ -5,3 +5,5 @@ mod compose;
 mod files;
 mod loader;
 mod loader_faults;
+mod stream;
+mod stream_kills;

@@ -1,0 +1,13 @@
+//! Files of records as streams: a shard is a file.
+
+mod csv;
+mod files;
+mod json_lines;
+mod tar;
+mod tokens;
+
+pub use csv::Csv;
+pub use files::ShardFiles;
+pub use json_lines::JsonLines;
+pub use tar::{TarSample, WebDataset};
+pub use tokens::{TokenFiles, TokenType};
