@@ -20,6 +20,7 @@ pages! {
     Modules "guide/modules.md";
     Data "guide/data.md";
     DataStreams "guide/data-streams.md";
+    DataTransforms "guide/data-transforms.md";
     Files "guide/files.md";
     Training "guide/training.md";
     MixedPrecision "guide/mixed-precision.md";

@@ -50,6 +50,7 @@ mod sample;
 pub mod samplers;
 mod shared;
 pub mod stream;
+pub mod transforms;
 mod upload;
 mod worker;
 mod writer;

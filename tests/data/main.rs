@@ -7,3 +7,4 @@ mod loader;
 mod loader_faults;
 mod stream;
 mod stream_kills;
+mod transforms;

@@ -23,6 +23,8 @@ pub mod idx;
 #[cfg(feature = "image")]
 mod image_folder;
 #[cfg(feature = "image")]
+mod pictures;
+#[cfg(feature = "image")]
 mod scale;
 mod synthetic;
 mod text;
@@ -31,5 +33,7 @@ pub use digits::Digits;
 pub use fashion_mnist::FashionMnist;
 #[cfg(feature = "image")]
 pub use image_folder::ImageFolder;
+#[cfg(feature = "image")]
+pub use pictures::{decode_image, read_image};
 pub use synthetic::Synthetic;
 pub use text::TextWindows;

@@ -29,7 +29,8 @@ pub(super) fn decode(path: &Path) -> Result<Rgb> {
     decode_bytes(&bytes).map_err(|why| Error::file(path, format!("cannot be decoded: {why}")))
 }
 
-fn decode_bytes(bytes: &[u8]) -> Result<Rgb, String> {
+/// The pixels of an image file's bytes, or what is wrong with them.
+pub(super) fn decode_bytes(bytes: &[u8]) -> Result<Rgb, String> {
     match bytes {
         [0x89, b'P', b'N', b'G', ..] => png(bytes),
         [0xff, 0xd8, 0xff, ..] => jpeg(bytes),
