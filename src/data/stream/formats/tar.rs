@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -148,12 +148,13 @@ pub struct Members {
 impl Members {
     /// The next sample; without `wanted` its members are not read.
     fn sample(&mut self, wanted: bool) -> Result<Option<TarSample>> {
-        let fault = |error: std::io::Error| {
+        let fault = |error: io::Error| {
             Error::file(&self.path, format!("cannot be read as a tar file: {error}"))
         };
-        (&self.file).seek(SeekFrom::Start(self.cursor)).map_err(fault)?;
         let start = self.cursor;
-        let mut archive = tar::Archive::new(&self.file);
+        let mut section = Section { file: &self.file, start };
+        section.rewind().map_err(fault)?;
+        let mut archive = tar::Archive::new(section);
         let mut sample: Option<TarSample> = None;
         for entry in archive.entries_with_seek().map_err(fault)? {
             let mut entry = entry.map_err(fault)?;
@@ -191,6 +192,28 @@ impl Members {
             self.cursor = self.cursor.min(self.len);
         }
         Ok(sample)
+    }
+}
+
+/// A file from a place on, as if it began there: an archive wants to be at its beginning.
+struct Section<'a> {
+    file: &'a File,
+    start: u64,
+}
+
+impl Read for Section<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.file.read(bytes)
+    }
+}
+
+impl Seek for Section<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let at = match to {
+            SeekFrom::Start(at) => self.file.seek(SeekFrom::Start(self.start + at))?,
+            other => self.file.seek(other)?,
+        };
+        at.checked_sub(self.start).ok_or_else(|| io::ErrorKind::InvalidInput.into())
     }
 }
 

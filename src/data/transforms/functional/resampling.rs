@@ -67,8 +67,17 @@ impl Taps {
                 let reach = filter.support() as i64;
                 let below = centre.floor() as i64;
                 for j in below + 1 - reach..=below + reach {
-                    taps.sources.push(j.clamp(0, from as i64 - 1) as usize);
-                    taps.weights.push(filter.at(j as f64 - centre, -0.75));
+                    let source = j.clamp(0, from as i64 - 1) as usize;
+                    let weight = filter.at(j as f64 - centre, -0.75);
+                    // What lies outside counts for the outermost pixel, before weights are rounded.
+                    if taps.sources[start..].last() == Some(&source)
+                        && let Some(sum) = taps.weights.last_mut()
+                    {
+                        *sum += weight;
+                    } else {
+                        taps.sources.push(source);
+                        taps.weights.push(weight);
+                    }
                 }
             }
             taps.bounds.push((start, taps.weights.len()));
