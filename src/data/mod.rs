@@ -32,6 +32,7 @@
 
 mod arena;
 mod assemble;
+pub mod audio;
 mod builder;
 mod collate;
 mod columns;
@@ -50,6 +51,8 @@ mod sample;
 pub mod samplers;
 mod shared;
 pub mod stream;
+#[cfg(feature = "tokenizers")]
+pub mod text;
 pub mod transforms;
 mod upload;
 mod worker;

@@ -38,6 +38,8 @@ mod worker;
 
 pub use builder::{StreamLoaderBuilder, Uneven};
 pub use chain::{ChainDataset, ChainPosition, ChainReader};
+#[cfg(feature = "parquet")]
+pub use formats::Parquet;
 pub use formats::{Csv, JsonLines, ShardFiles, TarSample, TokenFiles, TokenType, WebDataset};
 pub use iterable::{IterableDataset, Part, StreamReader};
 pub use loader::{StreamIter, StreamLoader};

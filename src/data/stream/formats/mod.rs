@@ -3,11 +3,15 @@
 mod csv;
 mod files;
 mod json_lines;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod tar;
 mod tokens;
 
 pub use csv::Csv;
 pub use files::ShardFiles;
 pub use json_lines::JsonLines;
+#[cfg(feature = "parquet")]
+pub use parquet::Parquet;
 pub use tar::{TarSample, WebDataset};
 pub use tokens::{TokenFiles, TokenType};
