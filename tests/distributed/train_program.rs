@@ -142,6 +142,39 @@ fn runs_that_are_stopped_or_killed_resume_to_the_same_curve() {
     same_curve(&unbroken, &finish(&run, &["--resume"]));
 }
 
+/// Without a folder's name: workers that the launcher starts again find their run, and SIGUSR1 ends one in order.
+#[test]
+fn a_job_goes_on_with_its_own_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let (launcher, train) = programs();
+    let options = ["--epochs", "10", "--batch-size", "32", "--save-every", "10", "--seed", "7"];
+    let start = |more: &[&str]| {
+        let mut command = Command::new(launcher);
+        command.current_dir(&folder).args(["--nproc", "2", "--max-restarts", "1"]);
+        command.arg(train).args(options).args(more).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().expect("the launcher starts")
+    };
+    let run = |number: u32| folder.path().join(format!("runs/digits-cnn-{number:03}"));
+    let mut job = start(&[]);
+    wait_for(&run(1), 1);
+    // Another run of that name begins meanwhile, and stops.
+    let mut other = start(&[]);
+    wait_for(&run(2), 13);
+    kill(Pid::from_raw(other.id() as i32), Signal::SIGUSR1).expect("it lives");
+    assert!(other.wait().expect("it ends").success(), "SIGUSR1 is no failure");
+    let at = metrics(&run(2)).last().unwrap()["step"].as_u64().unwrap();
+    assert_eq!(steps_saved(&run(2)).last(), Some(&at));
+    let workers: Vec<u32> = children(job.id()).into_iter().flat_map(children).collect();
+    wait_for(&run(1), 30);
+    let saved = steps_saved(&run(1));
+    kill(Pid::from_raw(workers[0] as i32), Signal::SIGKILL).expect("it lives");
+    assert!(job.wait().expect("it ends").success());
+    let lines = metrics(&run(1));
+    assert_eq!(lines.len(), 10 * (EPOCH + 1), "each step once");
+    assert!(saved.iter().all(|&step| step < 10 * EPOCH as u64), "it was not over: {saved:?}");
+    assert!(!run(3).exists());
+}
+
 /// Runs `train` to its end with so many workers and these options alone.
 fn train(workers: usize, run: &Path, options: &str) -> Output {
     let (launcher, train) = programs();
