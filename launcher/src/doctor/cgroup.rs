@@ -81,24 +81,11 @@ fn fewer(limit: &mut Option<f64>, other: Option<f64>) {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
-
-    fn system(files: &[(&str, &str)]) -> (tempfile::TempDir, System) {
-        let folder = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = folder.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        let system = System::at(folder.path());
-        (folder, system)
-    }
 
     #[test]
     fn a_groups_parents_limit_it() {
-        let (_folder, system) = system(&[
+        let (_folder, system) = System::of_files(&[
             ("proc/self/cgroup", "0::/job/worker\n"),
             ("sys/fs/cgroup/job/worker/memory.max", "max\n"),
             ("sys/fs/cgroup/job/memory.max", "536870912\n"),
@@ -112,7 +99,7 @@ mod tests {
 
     #[test]
     fn version_1_is_read() {
-        let (_folder, system) = system(&[
+        let (_folder, system) = System::of_files(&[
             ("proc/self/cgroup", "4:memory:/a\n3:cpu,cpuacct:/\n2:pids:/\n1:name=systemd:/a\n"),
             ("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "1073741824\n"),
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
@@ -126,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_machine_without_groups_has_no_limits() {
-        let (_folder, system) = system(&[("proc/self/cgroup", "")]);
+        let (_folder, system) = System::of_files(&[("proc/self/cgroup", "")]);
         assert_eq!(Limits::of(&system), Limits::default());
     }
 }

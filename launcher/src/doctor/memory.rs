@@ -75,25 +75,12 @@ pub fn findings(system: &System, limits: &Limits) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
     use crate::check::finding::Level;
 
-    fn system(files: &[(&str, &str)]) -> (tempfile::TempDir, System) {
-        let folder = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = folder.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        let system = System::at(folder.path());
-        (folder, system)
-    }
-
     #[test]
     fn a_small_container_without_huge_pages_is_warned_of_twice() {
-        let (_folder, system) = system(&[
+        let (_folder, system) = System::of_files(&[
             ("proc/meminfo", "MemTotal: 65536000 kB\nMemAvailable: 60000000 kB\nSwapTotal: 0 kB\n"),
             ("sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n"),
         ]);
@@ -107,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_machine_with_huge_pages_is_well() {
-        let (_folder, system) = system(&[
+        let (_folder, system) = System::of_files(&[
             ("proc/meminfo", "MemTotal: 65536000 kB\nMemAvailable: 60000000 kB\n"),
             ("sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n"),
             ("sys/kernel/mm/transparent_hugepage/shmem_enabled", "always [advise] never deny\n"),

@@ -19,6 +19,19 @@ impl System {
         System { root: root.to_owned() }
     }
 
+    /// One that has these files alone, while the folder lives.
+    #[cfg(test)]
+    pub fn of_files(files: &[(&str, &str)]) -> (tempfile::TempDir, Self) {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let system = Self::at(folder.path());
+        (folder, system)
+    }
+
     /// A file's text without blanks at its ends; `None` if it cannot be read.
     pub fn text(&self, path: &str) -> Option<String> {
         let text = fs::read_to_string(self.root.join(path.trim_start_matches('/'))).ok()?;
