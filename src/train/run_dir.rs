@@ -140,6 +140,9 @@ struct Job {
     is_later_round: bool,
     #[serde(skip)]
     is_requeued: bool,
+    /// Whether other hosts' launchers know this job by another name than this host's does.
+    #[serde(skip)]
+    is_nameless: bool,
 }
 
 impl Job {
@@ -148,7 +151,9 @@ impl Job {
         let env = WorkerEnv::from_env()?;
         // Launchers of several hosts have the run's id in common, and each a random one.
         let run = Some(env.run_id).filter(|id| id != "none");
+        let is_over_hosts = env.local_world_size < env.world_size;
         Ok(Job {
+            is_nameless: is_over_hosts && run.is_none(),
             launch: run.or_else(|| variable("TORCHRS_JOB_ID")),
             slurm: variable("SLURM_JOB_ID"),
             is_later_round: env.round > 0,
@@ -211,6 +216,13 @@ fn choose(name: &str, options: &RunDirOptions, job: &Job) -> Result<(String, Opt
         None => match (job.own(&runs)?, runs.last()) {
             (Some(own), _) => (own.clone(), true),
             (None, Some(last)) if options.resume => (last.clone(), true),
+            // Rank 0 may have been on another host, which knew the run.
+            (None, _) if job.is_nameless && job.is_later_round && !options.resume => {
+                let what = "the workers were started again, on several hosts, and this one does not know the job's \
+                            run: a new one would begin anew. Give all launchers the same --run-id, or name the folder \
+                            by `path`";
+                return Err(Error::config("RunDir::agree", what));
+            }
             (None, None) if options.resume => {
                 let what = format!(
                     "no run named {prefix}* under {} to go on with; name its folder by `path`",
@@ -289,6 +301,9 @@ mod tests {
         assert_eq!(start(&launched("c", true)).unwrap(), ("net-004".into(), None));
         let nameless = Job { is_later_round: true, ..Job::default() };
         assert_eq!(start(&nameless).unwrap(), ("net-005".into(), None));
+        let over_hosts = Job { is_nameless: true, ..launched("e", true) };
+        let error = start(&over_hosts).unwrap_err().to_string();
+        assert!(error.contains("--run-id"), "{error}");
         // A job that Slurm starts again has another launcher.
         let requeued = |slurm: &str| {
             let (launch, slurm) = (Some("d".to_owned()), Some(slurm.to_owned()));
