@@ -17,6 +17,7 @@ use crate::console::say;
 use crate::documents;
 use crate::hosts::{ScaleUpOption, detected, nnodes, scale_up};
 use crate::nproc::Nproc;
+use crate::numa::NumaBinding;
 use crate::outputs::StreamMap;
 use crate::ssh::options::{SSH_VARIABLE, SshOptions, in_words};
 
@@ -110,6 +111,12 @@ pub struct Options {
     #[arg(long, alias = "master_port", value_name = "PORT", default_value_t = 0)]
     pub master_port: u16,
 
+    /// Which cores each worker may run on: all of its GPU's NUMA node, all of that node's socket, its own share of the
+    /// node, or those behind one last-level cache. Worker K has GPU K; without GPUs, workers are spread over the nodes
+    /// [default: the launcher's own cores].
+    #[arg(long, alias = "numa_binding", value_name = "MODE")]
+    pub numa_binding: Option<NumaBinding>,
+
     /// Accepted for torchrun's sake: a job on one host is always on its own. Under srun or mpirun it says
     /// that each of several tasks is to run a job of its own, which is refused without it.
     #[arg(long)]
@@ -198,7 +205,7 @@ pub struct Starter {
 }
 
 /// Variables that stand for options that are not given, and the options' names as fields and in words.
-const VARIABLES: [(&str, &str, &str); 17] = [
+const VARIABLES: [(&str, &str, &str); 18] = [
     ("PET_NNODES", "nnodes", "nnodes"),
     ("PET_NPROC_PER_NODE", "nproc", "nproc"),
     ("PET_MAX_RESTARTS", "max_restarts", "max-restarts"),
@@ -214,6 +221,7 @@ const VARIABLES: [(&str, &str, &str); 17] = [
     ("PET_RDZV_ENDPOINT", "rdzv_endpoint", "rdzv-endpoint"),
     ("PET_RDZV_CONF", "rdzv_conf", "rdzv-conf"),
     ("PET_LOCAL_ADDR", "local_addr", "local-addr"),
+    ("PET_NUMA_BINDING", "numa_binding", "numa-binding"),
     ("TORCHRS_SIMULATE_GPUS", "simulate_gpus", "simulate-gpus"),
     (SSH_VARIABLE, "ssh", "ssh"),
 ];

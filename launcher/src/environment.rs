@@ -12,6 +12,7 @@ use torchrs_rendezvous::token::TOKEN;
 use crate::console::{is_terminal, terminal_size};
 use crate::lines::prefix;
 use crate::nproc::cores;
+use crate::numa;
 use crate::outputs::Stream;
 use crate::place::Place;
 use crate::plan::Plan;
@@ -43,7 +44,10 @@ pub fn without_token() -> Vec<CString> {
 pub fn of_worker(of: &Of) -> Vec<CString> {
     let mut all: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
     if !all.contains_key("OMP_NUM_THREADS".as_ref() as &std::ffi::OsStr) {
-        let threads = (cores() / of.plan.nproc).max(1);
+        let threads = match &of.plan.cores {
+            Some(bound) => numa::threads(bound, of.local_rank).min(cores()),
+            None => (cores() / of.plan.nproc).max(1),
+        };
         all.insert("OMP_NUM_THREADS".into(), threads.to_string().into());
     }
     let (connections, most) = MAX_CONNECTIONS;

@@ -16,6 +16,7 @@ use crate::console::say;
 use crate::environment;
 use crate::failure::{Doing, Failure};
 use crate::hosts::{HostsPlan, STATIC_PORT};
+use crate::numa;
 use crate::outputs::{Stream, destination};
 use crate::plan::{self, Plan};
 use crate::preflight;
@@ -93,6 +94,7 @@ pub fn prepare(
         simulated: None,
         run_folder: None,
         outputs: Vec::new(),
+        cores: None,
     };
     // The same on all hosts.
     if let Some(hosts) = &plan.hosts {
@@ -100,6 +102,12 @@ pub fn prepare(
     }
     if plan.run_id.is_empty() {
         plan.run_id = plan.job_id.clone();
+    }
+    if let Some(mode) = options.numa_binding {
+        let cores = numa::bind(mode, nproc, options.simulate_gpus.is_some());
+        let cores = cores.unwrap_or_else(|reason| cli::refuse(cli::with_variables(reason)));
+        say(&format!("torchrs-launch: {}\n", numa::in_words(mode, &cores)));
+        plan.cores = Some(cores);
     }
     for rank in 0..nproc {
         plan.outputs.push(Stream::BOTH.map(|stream| {

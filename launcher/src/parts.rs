@@ -13,7 +13,7 @@ pub enum InCheck {
 }
 
 /// Of each option: its long name, whether each host has its own, and its part in a check.
-const OPTIONS: [(&str, bool, InCheck); 29] = [
+const OPTIONS: [(&str, bool, InCheck); 30] = [
     ("completions", false, InCheck::Absent),
     ("export", true, InCheck::Used),
     ("grace", false, InCheck::Ignored),
@@ -29,6 +29,7 @@ const OPTIONS: [(&str, bool, InCheck); 29] = [
     ("no-build", true, InCheck::Ignored),
     ("node-rank", true, InCheck::Used),
     ("nproc", true, InCheck::Used),
+    ("numa-binding", false, InCheck::Ignored),
     ("rdzv-backend", true, InCheck::Used),
     ("rdzv-conf", true, InCheck::Used),
     ("rdzv-endpoint", true, InCheck::Used),

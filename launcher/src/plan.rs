@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::hosts::HostsPlan;
+use crate::numa::Cores;
 use crate::outputs::Destination;
 
 /// Number of devices, for the workers.
@@ -48,6 +49,8 @@ pub struct Plan {
     pub run_folder: Option<PathBuf>,
     /// For each rank: where stdout and stderr go.
     pub outputs: Vec<[Destination; 2]>,
+    /// For each rank: the cores on which it may run, with `--numa-binding`.
+    pub cores: Option<Vec<Cores>>,
 }
 
 /// Simulated GPUs of a job.

@@ -13,18 +13,28 @@ use nix::unistd::{execv, getppid};
 
 use crate::console::say;
 use crate::failure::{CANNOT_EXECUTE, NOT_FOUND, SIGNAL};
+use crate::numa;
 use crate::spawn::c_string;
+use crate::system::{as_list, list};
 
-/// `args`: the supervisor's pid, the program's path, its `argv`. Returns only on failure, with
+/// `args`: the supervisor's pid, the cores to run on (none named: as the supervisor), the program's path, its `argv`. Returns only on failure, with
 /// the code a shell would give: 127 for a program that is not there, 126 for one that cannot run.
 pub fn become_program(mut args: ArgsOs) -> i32 {
     let supervisor = args.next().and_then(|pid| pid.to_str()?.parse().ok());
-    let (Some(supervisor), Some(path)) = (supervisor, args.next()) else {
+    let cores = args.next().and_then(|cores| list(cores.to_str()?));
+    let (Some(supervisor), Some(cores), Some(path)) = (supervisor, cores, args.next()) else {
         say("torchrs-launch: the worker shim is started by torchrs-launch only\n");
         return 2;
     };
     if let Err(errno) = tie_to(supervisor) {
         say(&format!("torchrs-launch: cannot prepare a worker: {errno}\n"));
+        return 1;
+    }
+    if !cores.is_empty()
+        && let Err(errno) = numa::run_on(&cores)
+    {
+        let cores = as_list(&cores);
+        say(&format!("torchrs-launch: --numa-binding: cannot run on cores {cores}: {errno}\n"));
         return 1;
     }
     let argv: Vec<CString> = args.map(c_string).collect();

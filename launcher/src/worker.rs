@@ -21,6 +21,7 @@ use crate::plan::{Plan, memory_file, read_all};
 use crate::process::Process;
 use crate::spawn::{Child, SHIM, Stdio, c_string};
 use crate::streams::Input;
+use crate::system::as_list;
 
 /// A worker that was started.
 pub struct Worker {
@@ -110,7 +111,10 @@ impl Worker {
             error_fd: record.as_raw_fd(),
             store_fd: store.as_raw_fd(),
         });
-        let mut args = vec![Pid::this().to_string().into(), plan.program.clone().into_os_string()];
+        let cores =
+            plan.cores.as_ref().map(|cores| as_list(&cores[local_rank])).unwrap_or_default();
+        let program = plan.program.clone().into_os_string();
+        let mut args = vec![Pid::this().to_string().into(), cores.into(), program];
         args.extend(plan.argv.iter().cloned());
         let [out, err] = write_ends.each_ref().map(|write_end| match write_end {
             Some(fd) => Stdio::Fd(fd.as_fd()),

@@ -1,6 +1,6 @@
 //! Limits of the control group that this process is in, of both versions. A group's parents limit it, too.
 
-use super::system::System;
+use crate::system::System;
 
 /// What the group may use; `None` without a limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

@@ -1,7 +1,7 @@
 //! Clocks: how fast they are read, and whether the wall clock is right.
 
-use super::system::System;
 use crate::check::finding::Finding;
+use crate::system::System;
 
 /// Sources that programs read without asking the kernel.
 const FAST: [&str; 4] = ["tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page"];

@@ -3,9 +3,9 @@
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 
 use super::cgroup::Limits;
-use super::system::{System, bytes};
 use crate::check::finding::Finding;
 use crate::check::machine;
+use crate::system::{System, bytes};
 
 /// A worker with its loader workers and threads has about as many.
 const FEW_TASKS: u64 = 512;

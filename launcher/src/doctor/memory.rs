@@ -1,8 +1,8 @@
 //! Memory: how much there is, what limits it, and huge pages.
 
 use super::cgroup::Limits;
-use super::system::{System, bytes};
 use crate::check::finding::Finding;
+use crate::system::{System, bytes};
 
 /// A build of a program, or a small training, needs about this much.
 const LITTLE: u64 = 2 << 30;

@@ -7,15 +7,14 @@ mod limits;
 mod memory;
 mod processor;
 mod software;
-mod system;
 
 use std::io::Write;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use self::cgroup::Limits;
-use self::system::System;
 use crate::check::finding::{Finding, OfHost, Report};
+use crate::system::System;
 
 const AFTER_HELP: &str = "\
 Each line is ok, a warning or an error, and says what to do. Exit code: 0, 1 with a warning, 2 with an error.

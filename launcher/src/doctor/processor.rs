@@ -1,11 +1,9 @@
 //! The processor: model, instructions that torchrs has code for, cores, NUMA.
 
-use nix::sched::{CpuSet, sched_getaffinity};
-use nix::unistd::Pid;
-
 use super::cgroup::Limits;
-use super::system::{System, count_of_list};
 use crate::check::finding::Finding;
+use crate::numa::own_cores;
+use crate::system::{System, count_of_list};
 
 /// Sets of instructions, the best first, and what torchrs does with them.
 #[cfg(target_arch = "x86_64")]
@@ -45,8 +43,7 @@ fn instructions() -> Finding {
 
 /// Cores on which this process may run.
 fn allowed() -> usize {
-    let Ok(set) = sched_getaffinity(Pid::from_raw(0)) else { return 1 };
-    (0..CpuSet::count()).filter(|&cpu| set.is_set(cpu).unwrap_or(false)).count().max(1)
+    own_cores().map_or(1, |cores| cores.len())
 }
 
 /// Cores of the machine, those that this process may use, and the share of a container.
@@ -81,7 +78,11 @@ fn numa(system: &System) -> Finding {
         0 | 1 => Finding::ok("NUMA", "one node"),
         count => {
             let nodes: Vec<String> = nodes.iter().map(of).collect();
-            Finding::ok("NUMA", format!("{count} nodes; {}", nodes.join("; ")))
+            let nodes = nodes.join("; ");
+            let text = format!(
+                "{count} nodes; {nodes}; keep workers near their GPUs: --numa-binding node"
+            );
+            Finding::ok("NUMA", text)
         }
     }
 }
@@ -122,6 +123,9 @@ mod tests {
             std::fs::write(at.join("cpulist"), cpus).unwrap();
         }
         let text = numa(&System::at(folder.path())).text;
-        assert_eq!(text, "2 nodes; node0: 4 cores (0-3); node1: 4 cores (4-7)");
+        assert_eq!(
+            text,
+            "2 nodes; node0: 4 cores (0-3); node1: 4 cores (4-7); keep workers near their GPUs: --numa-binding node"
+        );
     }
 }

@@ -211,3 +211,44 @@ fn simulated_gpus_are_announced_everywhere() {
     assert_eq!((done.code, done.stdout.len()), (1, 0));
     done.says("TORCHRS_SIMULATED_GPU_LIBRARY=/no/such.so is no file");
 }
+
+/// The cores on which each worker of a job may run, and its threads, by local rank.
+fn bound(options: &str) -> Vec<(String, String)> {
+    let script =
+        "echo $LOCAL_RANK:$(grep Cpus_allowed_list /proc/self/status | cut -f2):$OMP_NUM_THREADS";
+    let mut command = sh(options, script);
+    command.env_remove("OMP_NUM_THREADS");
+    let done = run(command);
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    let mut lines = done.lines();
+    lines.sort();
+    let words = lines.iter().map(|line| line.split(':').collect::<Vec<_>>());
+    words.map(|words| (words[words.len() - 2].into(), words[words.len() - 1].into())).collect()
+}
+
+#[test]
+fn workers_run_on_the_cores_that_numa_binding_gives_them() {
+    let physical =
+        std::fs::read_to_string("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list");
+    let cores = std::thread::available_parallelism().unwrap().get();
+    if physical.is_err() || cores < 2 {
+        println!("skipped: /sys tells of no cores here, or there is one only");
+        return;
+    }
+    // The shim has them before the program begins, and a job on one node keeps all of it.
+    let all = bound("--nproc 2 --numa-binding node");
+    assert_eq!(all.len(), 2);
+    let refused = run(sh("--nproc 2048 --numa-binding exclusive", "echo started"));
+    assert_eq!((refused.code, refused.stdout.len()), (2, 0));
+    refused.says("--numa-binding exclusive").says("start fewer workers");
+    let alone = physical.unwrap().trim() == "0";
+    if alone {
+        let own = bound("--nproc 2 --numa-binding exclusive");
+        assert_ne!(own[0].0, own[1].0, "{own:?}");
+        let threads: usize = own.iter().map(|(_, threads)| threads.parse::<usize>().unwrap()).sum();
+        assert!(threads <= cores, "{own:?}");
+    }
+    let wrong = run(sh("--numa-binding nodes", "echo started"));
+    assert_eq!(wrong.code, 2);
+    wrong.says("core-complex");
+}

@@ -1,5 +1,6 @@
 //! Files in which Linux says what a machine is, below a root that tests choose.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -66,15 +67,38 @@ impl System {
     }
 }
 
-/// How many a list such as `0-3,8` has.
-pub fn count_of_list(list: &str) -> Option<usize> {
-    let mut count = 0;
-    for part in list.split(',').filter(|part| !part.is_empty()) {
+/// The numbers of a list such as `0-3,8`; `None` if it is none.
+pub fn list(text: &str) -> Option<BTreeSet<usize>> {
+    let mut all = BTreeSet::new();
+    for part in text.trim().split(',').filter(|part| !part.is_empty()) {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
         let (from, to): (usize, usize) = (from.trim().parse().ok()?, to.trim().parse().ok()?);
-        count += to.checked_sub(from)? + 1;
+        if from > to {
+            return None;
+        }
+        all.extend(from..=to);
     }
-    Some(count)
+    Some(all)
+}
+
+/// The list of these numbers, as `0-3,8`.
+pub fn as_list(numbers: &BTreeSet<usize>) -> String {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for &number in numbers {
+        match runs.last_mut().filter(|(_, end)| *end + 1 == number) {
+            Some((_, end)) => *end = number,
+            None => runs.push((number, number)),
+        }
+    }
+    let runs: Vec<String> = (runs.into_iter())
+        .map(|(from, to)| if from == to { from.to_string() } else { format!("{from}-{to}") })
+        .collect();
+    runs.join(",")
+}
+
+/// How many a list such as `0-3,8` has.
+pub fn count_of_list(text: &str) -> Option<usize> {
+    Some(list(text)?.len())
 }
 
 /// `1.5 GiB`.
@@ -95,6 +119,9 @@ mod tests {
         assert_eq!(count_of_list("0-3,8"), Some(5));
         assert_eq!(count_of_list("7"), Some(1));
         assert_eq!(count_of_list("x"), None);
+        assert_eq!(list("3-1"), None);
+        assert_eq!(as_list(&list("0-3,8,10-11\n").unwrap()), "0-3,8,10-11");
+        assert_eq!(as_list(&BTreeSet::new()), "");
         assert_eq!(
             [bytes(65536), bytes(64 << 20), bytes(3 << 29)],
             ["64 KiB", "64 MiB", "1.5 GiB"]
