@@ -34,6 +34,6 @@ pub use fashion_mnist::FashionMnist;
 #[cfg(feature = "image")]
 pub use image_folder::ImageFolder;
 #[cfg(feature = "image")]
-pub use pictures::{decode_image, read_image};
+pub use pictures::{decode_and_transform, decode_image, read_image};
 pub use synthetic::Synthetic;
 pub use text::TextWindows;

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use super::decode::{Rgb, decode, decode_bytes};
+use super::decode::{Picture, of_file};
+use crate::data::transforms::{Compose, Region};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
@@ -20,7 +21,7 @@ use crate::tensor::Tensor;
 /// # Errors
 /// [`Error::Os`] when the file cannot be read, [`Error::File`] when it is no image or damaged.
 pub fn read_image(path: impl AsRef<Path>) -> Result<Tensor> {
-    decode(path.as_ref()).map(|image| planes(&image))
+    of_file(path.as_ref(), tensor)
 }
 
 /// The pixels of an image file's bytes (`torchvision.io.decode_image` with RGB), as [`read_image`] gives them: for
@@ -35,17 +36,58 @@ pub fn read_image(path: impl AsRef<Path>) -> Result<Tensor> {
 /// # Errors
 /// [`Error::Argument`] when they are no image, or damaged.
 pub fn decode_image(bytes: &[u8]) -> Result<Tensor> {
-    match decode_bytes(bytes) {
-        Ok(image) => Ok(planes(&image)),
-        Err(why) => {
-            Err(Error::argument("decode_image", "bytes", format!("cannot be decoded: {why}")))
-        }
-    }
+    tensor(bytes).map_err(|why| undecodable("decode_image", &why))
 }
 
-/// Red, green and blue one after the other.
-fn planes(image: &Rgb) -> Tensor {
-    let mut planes: Vec<u8> = Vec::with_capacity(image.pixels.len());
-    (0..3).for_each(|c| planes.extend(image.pixels.iter().skip(c).step_by(3)));
-    Tensor::from_slice(&planes, [3, image.height, image.width])
+/// The pixels of an image file's bytes through a transform, as `transform.forward(&decode_image(bytes)?)` gives them.
+/// What a [`RandomResizedCrop`](crate::data::transforms::RandomResizedCrop) or
+/// [`CenterCrop`](crate::data::transforms::CenterCrop) at its beginning leaves out of a JPEG is not decoded.
+///
+/// ```
+/// use torchrs::data::datasets::decode_and_transform;
+/// use torchrs::data::transforms::{CenterCrop, Compose};
+/// let middle = Compose::new([CenterCrop::new([1, 1]).into()]);
+/// let image = decode_and_transform(b"P5 3 1 255\n\x07\x08\x09", &middle)?;
+/// assert_eq!(image.to_vec::<u8>(), [8, 8, 8]);
+/// # Ok::<(), torchrs::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`decode_image`], and as the transform.
+pub fn decode_and_transform(bytes: &[u8], transform: &Compose) -> Result<Tensor> {
+    transformed(bytes, transform)
+        .unwrap_or_else(|why| Err(undecodable("decode_and_transform", &why)))
+}
+
+/// The same of a file, as [`read_image`] reads it.
+pub(super) fn read_and_transform(path: &Path, transform: &Compose) -> Result<Tensor> {
+    of_file(path, |bytes| transformed(bytes, transform))?
+}
+
+/// What is wrong with the bytes; else what the transform gives or refuses.
+fn transformed(bytes: &[u8], transform: &Compose) -> Result<Result<Tensor>, String> {
+    let picture = Picture::new(bytes)?;
+    let mut damaged = None;
+    let made = transform.of_regions(picture.size(), |region| match picture.planes(region) {
+        Ok(planes) => Ok(tensor_of(&planes, region)),
+        Err(why) => {
+            damaged = Some(why.clone());
+            Err(undecodable("decode_and_transform", &why))
+        }
+    });
+    damaged.map_or(Ok(made), Err)
+}
+
+fn undecodable(op: &str, why: &str) -> Error {
+    Error::argument(op, "bytes", format!("cannot be decoded: {why}"))
+}
+
+fn tensor_of(planes: &[u8], region: Region) -> Tensor {
+    Tensor::from_slice(planes, [3, region.height, region.width])
+}
+
+fn tensor(bytes: &[u8]) -> Result<Tensor, String> {
+    let picture = Picture::new(bytes)?;
+    let region = Region::whole(picture.size());
+    Ok(tensor_of(&picture.planes(region)?, region))
 }

@@ -8,6 +8,7 @@ use super::random::{
     ColorJitter, RandomCrop, RandomErasing, RandomHorizontalFlip, RandomResizedCrop,
     RandomRotation, RandomVerticalFlip,
 };
+use super::region::Region;
 use crate::error::{Error, Result};
 use crate::tensor::{Dtype, Tensor};
 
@@ -43,14 +44,50 @@ impl Compose {
     }
 }
 
+impl Compose {
+    /// What it makes of an image of which regions can be read, and of those no more than the first step needs.
+    pub(in crate::data) fn of_regions(
+        &self,
+        size: (usize, usize),
+        read: impl FnOnce(Region) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        match &self.steps[..] {
+            [Step::RandomResizedCrop(step), rest @ ..] => {
+                let image = read(step.region(size))?;
+                all(rest, &step.resized(&image)?)
+            }
+            [Step::CenterCrop(step), rest @ ..] if step.region(size).is_some() => {
+                let region = step.region(size).expect("it was there");
+                all(rest, &read(region)?)
+            }
+            steps => all(steps, &read(Region::whole(size))?),
+        }
+    }
+}
+
 impl Transform for Compose {
     fn forward(&self, image: &Tensor) -> Result<Tensor> {
-        let mut image = image.clone();
-        for step in &self.steps {
-            image = step.forward(&image)?;
-        }
-        Ok(image)
+        all(&self.steps, image)
     }
+}
+
+/// An image through all steps. Two that follow each other in most programs are one pass.
+fn all(steps: &[Step], image: &Tensor) -> Result<Tensor> {
+    let mut image = image.clone();
+    let mut steps = steps;
+    while let [step, rest @ ..] = steps {
+        steps = rest;
+        if let (Step::ToDtype(to), [Step::Normalize(normalize), rest @ ..]) = (step, steps)
+            && (to.dtype, to.scale) == (Dtype::F32, true)
+            && let Some(made) = F::scaled_and_normalized(&image, &normalize.mean, &normalize.std)
+        {
+            image = made;
+            steps = rest;
+            continue;
+        }
+        image = step.forward(&image)?;
+    }
+    Ok(image)
 }
 
 macro_rules! steps {
@@ -159,6 +196,18 @@ impl CenterCrop {
     /// Height and width.
     pub fn new(size: [usize; 2]) -> Self {
         CenterCrop { size }
+    }
+}
+
+impl CenterCrop {
+    /// The part of an image of this height and width, if it is not larger.
+    fn region(&self, (height, width): (usize, usize)) -> Option<Region> {
+        let [h, w] = self.size;
+        if h == 0 || w == 0 || h > height || w > width {
+            return None;
+        }
+        let (top, left) = (F::middle(height, h) as usize, F::middle(width, w) as usize);
+        Some(Region { top, left, height: h, width: w })
     }
 }
 

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::tensor::{Device, Dtype, Element, Tensor};
 
 /// A type of pixels: `u8` from 0 to 255, `f32` from 0 to 1.
-pub(super) trait Pixel: Element + Copy + PartialOrd + Send + Sync {
+pub(super) trait Pixel: Element + Copy + Default + PartialOrd + Send + Sync {
     /// White.
     const MAX: f32;
     const IS_FLOAT: bool;

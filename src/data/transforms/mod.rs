@@ -27,6 +27,7 @@ mod classes;
 pub mod functional;
 mod image;
 mod random;
+mod region;
 
 pub use auto::RandAugment;
 pub use batch::{CutMix, MixUp};
@@ -37,3 +38,4 @@ pub use random::{
     ColorJitter, RandomCrop, RandomErasing, RandomHorizontalFlip, RandomResizedCrop,
     RandomRotation, RandomVerticalFlip,
 };
+pub(in crate::data) use region::Region;

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::classes::Transform;
 use super::functional::{self as F, InterpolationMode, PaddingMode};
+use super::region::Region;
 use crate::cpu::numbers::philox::PhiloxStream;
 use crate::error::{Error, Result};
 use crate::tensor::{Dtype, Tensor};
@@ -288,12 +289,24 @@ impl RandomResizedCrop {
     }
 }
 
+impl RandomResizedCrop {
+    /// A part of an image of this height and width.
+    pub(super) fn region(&self, (height, width): (usize, usize)) -> Region {
+        let [top, left, height, width] = self.part(height, width, &mut Draws::new());
+        Region { top, left, height, width }
+    }
+
+    /// A part at the size of the result.
+    pub(super) fn resized(&self, part: &Tensor) -> Result<Tensor> {
+        F::resize(part, &self.size, self.interpolation, None, self.antialias)
+    }
+}
+
 impl Transform for RandomResizedCrop {
     fn forward(&self, image: &Tensor) -> Result<Tensor> {
-        let (height, width) = size_of("RandomResizedCrop", image)?;
-        let [top, left, h, w] = self.part(height, width, &mut Draws::new());
-        let (top, left) = (top as i64, left as i64);
-        F::resized_crop(image, top, left, h, w, &self.size, self.interpolation, self.antialias)
+        let size = size_of("RandomResizedCrop", image)?;
+        let Region { top, left, height, width } = self.region(size);
+        self.resized(&F::crop(image, top as i64, left as i64, height, width)?)
     }
 }
 

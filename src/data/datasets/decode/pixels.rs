@@ -1,5 +1,7 @@
 //! What decoders of all formats share: the pixels that they give, and what is refused before memory is taken.
 
+use crate::data::transforms::Region;
+
 /// PIL's own limit, beyond which it takes a file for a decompression bomb.
 pub(super) const MAX_PIXELS: usize = (1 << 30) / 4 / 3 * 2;
 
@@ -9,6 +11,32 @@ pub(in super::super) struct Rgb {
     pub width: usize,
     pub height: usize,
     pub pixels: Vec<u8>,
+}
+
+impl Rgb {
+    /// From red, green and blue one after the other.
+    pub fn of_planes(width: usize, height: usize, planes: &[u8]) -> Self {
+        let (red, rest) = planes.split_at(width * height);
+        let (green, blue) = rest.split_at(width * height);
+        let pixels = red.iter().zip(green).zip(blue).flat_map(|((r, g), b)| [*r, *g, *b]);
+        Rgb { width, height, pixels: pixels.collect() }
+    }
+
+    /// Red, green and blue of a region within, one after the other.
+    pub fn planes(&self, region: Region) -> Vec<u8> {
+        let mut planes = vec![0; 3 * region.height * region.width];
+        let rows = self.pixels.chunks_exact(3 * self.width).skip(region.top).take(region.height);
+        let (red, rest) = planes.split_at_mut(region.height * region.width);
+        let (green, blue) = rest.split_at_mut(region.height * region.width);
+        let out = red.chunks_exact_mut(region.width).zip(green.chunks_exact_mut(region.width));
+        for ((row, (red, green)), blue) in rows.zip(out).zip(blue.chunks_exact_mut(region.width)) {
+            let pixels = row[3 * region.left..].chunks_exact(3);
+            for (((pixel, r), g), b) in pixels.zip(red).zip(green).zip(blue) {
+                (*r, *g, *b) = (pixel[0], pixel[1], pixel[2]);
+            }
+        }
+        planes
+    }
 }
 
 /// Number of pixels, where there is memory for `each` bytes of them. Called before anything of that size

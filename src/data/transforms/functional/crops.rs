@@ -132,16 +132,19 @@ struct CenterCrop {
     size: [usize; 2],
 }
 
+/// Where the middle part of a side begins. A side that is too short has half of what is missing before it, rounded
+/// down; halves of pixels go to even numbers, as Python rounds.
+pub(in crate::data::transforms) fn middle(side: usize, part: usize) -> i64 {
+    match part > side {
+        true => -(((part - side) / 2) as i64),
+        false => ((side - part) as f64 / 2.0).round_ties_even() as i64,
+    }
+}
+
 impl Op for CenterCrop {
     fn apply<T: Pixel>(&self, image: Image<T>) -> Result<Image<T>> {
         let [height, width] = self.size;
-        // A side that is too short: half of what is missing before it, rounded down.
-        let start = |side: usize, wanted: usize| match wanted > side {
-            true => -(((wanted - side) / 2) as i64),
-            // Halves to even numbers, as Python rounds.
-            false => ((side - wanted) as f64 / 2.0).round_ties_even() as i64,
-        };
-        let (top, left) = (start(image.height, height), start(image.width, width));
+        let (top, left) = (middle(image.height, height), middle(image.width, width));
         Crop { top, left, height, width }.apply(image)
     }
 }

@@ -23,11 +23,13 @@ mod warp;
 
 pub use blur::{adjust_sharpness, gaussian_blur};
 pub use colour::{adjust_brightness, adjust_contrast, adjust_saturation, rgb_to_grayscale};
+pub(super) use crops::middle;
 pub use crops::{
     PaddingMode, center_crop, crop, five_crop, horizontal_flip, pad, ten_crop, vertical_flip,
 };
 pub use hue::adjust_hue;
 pub use resize::{InterpolationMode, resize, resized_crop};
 pub use tones::{adjust_gamma, autocontrast, equalize, invert, posterize, solarize};
+pub(super) use values::scaled_and_normalized;
 pub use values::{erase, normalize, to_dtype};
 pub use warp::{affine, perspective, rotate};

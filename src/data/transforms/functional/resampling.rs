@@ -3,6 +3,9 @@
 //! u8 is integer arithmetic, as in PyTorch: weights of 16 bits, sums of 32, and u8 again between the two passes. So
 //! results are the same bit for bit.
 
+use std::any::Any;
+
+use crate::cpu::arch::vectorize::{Kernel, vectorize};
 use crate::data::transforms::image::{Image, Pixel};
 
 /// A filter's shape.
@@ -96,60 +99,55 @@ impl Taps {
     }
 }
 
-/// Rows that are summed side by side, so that the sums are vector code.
-const ROWS: usize = 16;
+/// Rows that are summed side by side, one in each lane.
+const LANES: usize = 16;
 
 /// What a pass computes with.
 trait Sums: Pixel {
-    type Weight: Copy;
-    fn weights(taps: &Taps) -> (Vec<Self::Weight>, u32);
-    /// The weighted sums of `sources` rows of `out.len()` pixels each.
-    fn sum<'a>(
-        rows: impl Iterator<Item = (&'a [Self], Self::Weight)>,
-        shift: u32,
-        sums: &mut Vec<Self::Weight>,
-        out: &mut [Self],
-    ) where
-        Self: 'a;
+    type Sum: Copy + Default;
+    /// The weights, and how far their sums are shifted.
+    fn weights(taps: &Taps) -> (Vec<Self::Sum>, u32);
+    /// What a sum begins with.
+    fn first(shift: u32) -> Self::Sum;
+    fn add(sum: Self::Sum, weight: Self::Sum, pixel: Self) -> Self::Sum;
+    fn pixel(sum: Self::Sum, shift: u32) -> Self;
 }
 
 impl Sums for u8 {
-    type Weight = i32;
+    type Sum = i32;
     fn weights(taps: &Taps) -> (Vec<i32>, u32) {
         taps.integers()
     }
-    fn sum<'a>(
-        rows: impl Iterator<Item = (&'a [u8], i32)>,
-        shift: u32,
-        sums: &mut Vec<i32>,
-        out: &mut [u8],
-    ) {
-        sums.clear();
-        sums.resize(out.len(), 1 << shift >> 1);
-        for (row, weight) in rows {
-            sums.iter_mut().zip(row).for_each(|(sum, &pixel)| *sum += weight * i32::from(pixel));
-        }
-        out.iter_mut().zip(sums).for_each(|(out, sum)| *out = (*sum >> shift).clamp(0, 255) as u8);
+    #[inline(always)]
+    fn first(shift: u32) -> i32 {
+        1 << shift >> 1
+    }
+    #[inline(always)]
+    fn add(sum: i32, weight: i32, pixel: u8) -> i32 {
+        sum + weight * i32::from(pixel)
+    }
+    #[inline(always)]
+    fn pixel(sum: i32, shift: u32) -> u8 {
+        (sum >> shift).clamp(0, 255) as u8
     }
 }
 
 impl Sums for f32 {
-    type Weight = f32;
+    type Sum = f32;
     fn weights(taps: &Taps) -> (Vec<f32>, u32) {
         (taps.weights.iter().map(|&w| w as f32).collect(), 0)
     }
-    fn sum<'a>(
-        rows: impl Iterator<Item = (&'a [f32], f32)>,
-        _: u32,
-        sums: &mut Vec<f32>,
-        out: &mut [f32],
-    ) {
-        sums.clear();
-        sums.resize(out.len(), 0.0);
-        for (row, weight) in rows {
-            sums.iter_mut().zip(row).for_each(|(sum, &pixel)| *sum += weight * pixel);
-        }
-        out.copy_from_slice(sums);
+    #[inline(always)]
+    fn first(_: u32) -> f32 {
+        0.0
+    }
+    #[inline(always)]
+    fn add(sum: f32, weight: f32, pixel: f32) -> f32 {
+        sum + weight * pixel
+    }
+    #[inline(always)]
+    fn pixel(sum: f32, _: u32) -> f32 {
+        sum
     }
 }
 
@@ -164,75 +162,166 @@ pub(super) fn resample<T: Pixel>(
     let columns = Taps::new(image.width, width, filter, antialias);
     let rows = Taps::new(image.height, height, filter, antialias);
     // Two types of pixels there are; each is its own here.
-    let pixels: Vec<T> = match T::IS_FLOAT {
-        false => cast(passes::<u8>(image, &cast_slice(&image.pixels), &columns, &rows)),
-        true => cast(passes::<f32>(image, &cast_slice(&image.pixels), &columns, &rows)),
+    let pixels: &dyn Any = &image.pixels;
+    let size = (image.height, image.width);
+    let made: Box<dyn Any> = match pixels.downcast_ref::<Vec<u8>>() {
+        Some(pixels) => Box::new(passes::<u8>(pixels, size, &columns, &rows)),
+        None => {
+            let pixels = pixels.downcast_ref::<Vec<f32>>().expect("pixels are u8 or f32");
+            Box::new(passes::<f32>(pixels, size, &columns, &rows))
+        }
     };
-    image.with(height, width, pixels)
+    image.with(height, width, *made.downcast().expect("of the same type"))
 }
 
-/// The same list, of a type that is the same.
-fn cast<A: 'static, B: 'static>(list: Vec<A>) -> Vec<B> {
-    let list: Box<dyn std::any::Any> = Box::new(list);
-    *list.downcast().expect("one type")
-}
-
-fn cast_slice<A: Clone + 'static, B: 'static>(list: &[A]) -> Vec<B> {
-    cast(list.to_vec())
-}
-
-fn passes<T: Sums>(image: &Image<impl Pixel>, pixels: &[T], columns: &Taps, rows: &Taps) -> Vec<T> {
-    let (height, width) = (image.height, image.width);
+fn passes<T: Sums>(
+    pixels: &[T],
+    (height, width): (usize, usize),
+    columns: &Taps,
+    rows: &Taps,
+) -> Vec<T> {
     let (out_height, out_width) = (rows.bounds.len(), columns.bounds.len());
     let planes = pixels.len() / (height * width);
-    let mut out = Vec::with_capacity(planes * out_height * out_width);
-    let mut sums = Vec::new();
-    for plane in pixels.chunks_exact(height * width) {
+    let mut out = vec![T::default(); planes * out_height * out_width];
+    let mut narrow = vec![T::default(); height * out_width];
+    let (column_weights, row_weights) = (T::weights(columns), T::weights(rows));
+    let from = pixels.chunks_exact(height * width);
+    for (plane, out) in from.zip(out.chunks_exact_mut(out_height * out_width)) {
         let narrow = match width == out_width {
-            true => plane.to_vec(),
-            false => along_rows(plane, width, columns, &mut sums),
+            true => plane,
+            false => {
+                let weights = &column_weights;
+                vectorize(AlongRows { plane, width, taps: columns, weights, out: &mut narrow });
+                &narrow
+            }
         };
-        if height == out_height {
-            out.extend_from_slice(&narrow);
-            continue;
-        }
-        let (weights, shift) = T::weights(rows);
-        for &(start, end) in &rows.bounds {
-            let taps = rows.sources[start..end].iter().zip(&weights[start..end]);
-            let taps = taps.map(|(&y, &weight)| (&narrow[y * out_width..][..out_width], weight));
-            let at = out.len();
-            out.resize(at + out_width, narrow[0]);
-            T::sum(taps, shift, &mut sums, &mut out[at..]);
-        }
-    }
-    out
-}
-
-/// Each row of a plane at another width. Some rows lie side by side meanwhile, a column after the other.
-fn along_rows<T: Sums>(
-    plane: &[T],
-    width: usize,
-    columns: &Taps,
-    sums: &mut Vec<T::Weight>,
-) -> Vec<T> {
-    let out_width = columns.bounds.len();
-    let (weights, shift) = T::weights(columns);
-    let mut out = vec![plane[0]; plane.len() / width * out_width];
-    let mut turned = vec![plane[0]; width * ROWS];
-    for (block, rows) in plane.chunks(width * ROWS).enumerate() {
-        let count = rows.len() / width;
-        for (r, row) in rows.chunks_exact(width).enumerate() {
-            row.iter().enumerate().for_each(|(x, &pixel)| turned[x * ROWS + r] = pixel);
-        }
-        let mut column = [plane[0]; ROWS];
-        for (i, &(start, end)) in columns.bounds.iter().enumerate() {
-            let taps = columns.sources[start..end].iter().zip(&weights[start..end]);
-            let taps = taps.map(|(&x, &weight)| (&turned[x * ROWS..][..ROWS], weight));
-            T::sum(taps, shift, sums, &mut column);
-            for (r, &pixel) in column[..count].iter().enumerate() {
-                out[(block * ROWS + r) * out_width + i] = pixel;
+        match height == out_height {
+            true => out.copy_from_slice(narrow),
+            false => {
+                let weights = &row_weights;
+                vectorize(AlongColumns {
+                    plane: narrow,
+                    width: out_width,
+                    taps: rows,
+                    weights,
+                    out,
+                });
             }
         }
     }
     out
+}
+
+/// Each row of a plane at another width.
+struct AlongRows<'a, T: Sums> {
+    plane: &'a [T],
+    width: usize,
+    taps: &'a Taps,
+    weights: &'a (Vec<T::Sum>, u32),
+    out: &'a mut [T],
+}
+
+impl<T: Sums> Kernel for AlongRows<'_, T> {
+    type Output = ();
+    const WIDE: bool = true;
+
+    /// Some rows lie side by side meanwhile, a column after the other.
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        let (width, out_width) = (self.width, self.taps.bounds.len());
+        let (weights, shift) = (&self.weights.0[..], self.weights.1);
+        let mut turned = vec![[T::default(); LANES]; width.next_multiple_of(LANES)];
+        let mut made = vec![[T::default(); LANES]; out_width.next_multiple_of(LANES)];
+        let blocks = self.plane.chunks(width * LANES).zip(self.out.chunks_mut(out_width * LANES));
+        for (rows, out) in blocks {
+            for (block, turned) in turned.chunks_exact_mut(LANES).enumerate() {
+                let mut square = [[T::default(); LANES]; LANES];
+                for (lanes, row) in square.iter_mut().zip(rows.chunks_exact(width)) {
+                    let rest = &row[block * LANES..];
+                    match rest.first_chunk() {
+                        Some(whole) => *lanes = *whole,
+                        None => lanes[..rest.len()].copy_from_slice(rest),
+                    }
+                }
+                turned.copy_from_slice(&exchanged(square));
+            }
+            for (made, &(start, end)) in made.iter_mut().zip(&self.taps.bounds) {
+                let mut sums = [T::first(shift); LANES];
+                for tap in start..end {
+                    let (pixels, weight) = (&turned[self.taps.sources[tap]], weights[tap]);
+                    for lane in 0..LANES {
+                        sums[lane] = T::add(sums[lane], weight, pixels[lane]);
+                    }
+                }
+                for lane in 0..LANES {
+                    made[lane] = T::pixel(sums[lane], shift);
+                }
+            }
+            for (block, made) in made.chunks_exact(LANES).enumerate() {
+                let square = exchanged(*made.first_chunk().expect("a chunk has as many"));
+                for (row, lanes) in out.chunks_exact_mut(out_width).zip(&square) {
+                    let rest = &mut row[block * LANES..];
+                    match rest.first_chunk_mut() {
+                        Some(whole) => *whole = *lanes,
+                        None => rest.copy_from_slice(&lanes[..rest.len()]),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A square with its rows and columns exchanged: interleaved with its other half as often as halves can be.
+#[inline(always)]
+fn exchanged<T: Copy>(mut rows: [[T; LANES]; LANES]) -> [[T; LANES]; LANES] {
+    const HALF: usize = LANES / 2;
+    for _ in 0..LANES.ilog2() {
+        let mut next = rows;
+        for row in 0..HALF {
+            for lane in 0..HALF {
+                next[2 * row][2 * lane] = rows[row][lane];
+                next[2 * row][2 * lane + 1] = rows[row + HALF][lane];
+                next[2 * row + 1][2 * lane] = rows[row][lane + HALF];
+                next[2 * row + 1][2 * lane + 1] = rows[row + HALF][lane + HALF];
+            }
+        }
+        rows = next;
+    }
+    rows
+}
+
+/// A plane at another height.
+struct AlongColumns<'a, T: Sums> {
+    plane: &'a [T],
+    width: usize,
+    taps: &'a Taps,
+    weights: &'a (Vec<T::Sum>, u32),
+    out: &'a mut [T],
+}
+
+impl<T: Sums> Kernel for AlongColumns<'_, T> {
+    type Output = ();
+    const WIDE: bool = true;
+
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        let width = self.width;
+        let (weights, shift) = (&self.weights.0[..], self.weights.1);
+        let mut sums = vec![T::Sum::default(); width];
+        let sums = &mut sums[..width];
+        for (&(start, end), out) in self.taps.bounds.iter().zip(self.out.chunks_exact_mut(width)) {
+            sums.fill(T::first(shift));
+            for tap in start..end {
+                let (weight, from) = (weights[tap], self.taps.sources[tap] * width);
+                let row = &self.plane[from..from + width];
+                for x in 0..width {
+                    sums[x] = T::add(sums[x], weight, row[x]);
+                }
+            }
+            let out = &mut out[..width];
+            for x in 0..width {
+                out[x] = T::pixel(sums[x], shift);
+            }
+        }
+    }
 }
