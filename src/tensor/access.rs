@@ -19,6 +19,16 @@ impl Tensor {
     /// Throws [`Error::Dtype`] for a complex tensor as real numbers.
     #[track_caller]
     pub fn to_vec<T: Element>(&self) -> Vec<T> {
+        if T::DTYPE == self.dtype() && self.is_contiguous() && !self.device().is_cuda() {
+            let _scope = Scope::enter(|| "to_vec");
+            let mut out = Vec::<T>::with_capacity(self.numel());
+            // SAFETY: contiguous, `numel` elements of type T, as many as there is room for.
+            unsafe {
+                out.as_mut_ptr().copy_from(self.data_ptr().cast::<T>(), self.numel());
+                out.set_len(self.numel());
+            }
+            return out;
+        }
         let mut out = Vec::with_capacity(self.numel());
         if self.dtype().is_complex() {
             if !T::DTYPE.is_complex() {
@@ -180,14 +190,21 @@ impl Tensor {
             return self.transferred(Device::Cpu).for_each_element(f);
         }
         let _scope = Scope::enter(|| "to_vec");
-        let (shape, strides) = (self.shape(), self.strides());
+        // Rows: all of a contiguous tensor is one.
         let n = self.numel();
+        let (row, step, shape, strides) = match (self.is_contiguous(), self.shape(), self.strides())
+        {
+            (false, [shape @ .., row], [strides @ .., step]) => (*row, *step, shape, strides),
+            _ => (n, 1, &[][..], &[][..]),
+        };
         let base = self.data_ptr().cast::<T>();
         let mut index = vec![0usize; shape.len()];
         let mut position = 0isize;
-        for _ in 0..n {
-            // SAFETY: `position` is the layout's place of `index`, which is inside the shape.
-            f(unsafe { base.offset(position).read() });
+        for _ in 0..n.checked_div(row).unwrap_or(0) {
+            for place in 0..row as isize {
+                // SAFETY: the layout's place of an index that is inside the shape.
+                f(unsafe { base.offset(position + place * step).read() });
+            }
             for d in (0..shape.len()).rev() {
                 index[d] += 1;
                 position += strides[d];

@@ -38,30 +38,28 @@ impl Filter {
 
 /// Of each output pixel along one side the pixels that it is made of, and their weights.
 struct Taps {
-    /// For each output pixel: where its taps begin and end.
-    bounds: Vec<(usize, usize)>,
-    /// Places of input pixels.
-    sources: Vec<usize>,
+    /// For each output pixel: its first pixel, and where its weights begin and end.
+    bounds: Vec<(usize, usize, usize)>,
     weights: Vec<f64>,
 }
 
 impl Taps {
     fn new(from: usize, to: usize, filter: Filter, antialias: bool) -> Self {
         let scale = from as f64 / to as f64;
-        let mut taps = Taps { bounds: Vec::new(), sources: Vec::new(), weights: Vec::new() };
+        let mut taps = Taps { bounds: Vec::new(), weights: Vec::new() };
         for i in 0..to {
             let start = taps.weights.len();
-            if antialias {
+            let first = if antialias {
                 let wide = scale.max(1.0);
                 let support = filter.support() * wide;
                 let centre = scale * (i as f64 + 0.5);
                 let first = ((centre - support + 0.5) as i64).max(0) as usize;
                 let last = ((centre + support + 0.5) as i64).min(from as i64) as usize;
-                taps.sources.extend(first..last);
                 let weight = |j: usize| filter.at((j as f64 - centre + 0.5) / wide, -0.5);
                 taps.weights.extend((first..last).map(weight));
                 let sum: f64 = taps.weights[start..].iter().sum();
                 taps.weights[start..].iter_mut().for_each(|w| *w /= sum);
+                first
             } else {
                 let mut centre = scale * (i as f64 + 0.5) - 0.5;
                 if filter == Filter::Linear {
@@ -69,21 +67,19 @@ impl Taps {
                 }
                 let reach = filter.support() as i64;
                 let below = centre.floor() as i64;
-                for j in below + 1 - reach..=below + reach {
-                    let source = j.clamp(0, from as i64 - 1) as usize;
-                    let weight = filter.at(j as f64 - centre, -0.75);
+                let inside = |place: i64| place.clamp(0, from as i64 - 1) as usize;
+                let first = inside(below + 1 - reach);
+                for place in below + 1 - reach..=below + reach {
+                    let weight = filter.at(place as f64 - centre, -0.75);
                     // What lies outside counts for the outermost pixel, before weights are rounded.
-                    if taps.sources[start..].last() == Some(&source)
-                        && let Some(sum) = taps.weights.last_mut()
-                    {
-                        *sum += weight;
-                    } else {
-                        taps.sources.push(source);
-                        taps.weights.push(weight);
+                    match taps.weights.get_mut(start + inside(place) - first) {
+                        Some(sum) => *sum += weight,
+                        None => taps.weights.push(weight),
                     }
                 }
-            }
-            taps.bounds.push((start, taps.weights.len()));
+                first
+            };
+            taps.bounds.push((first, start, taps.weights.len()));
         }
         taps
     }
@@ -101,6 +97,8 @@ impl Taps {
 
 /// Rows that are summed side by side, one in each lane.
 const LANES: usize = 16;
+const HALF: usize = LANES / 2;
+type Square<T> = [[T; LANES]; LANES];
 
 /// What a pass computes with.
 trait Sums: Pixel {
@@ -111,6 +109,24 @@ trait Sums: Pixel {
     fn first(shift: u32) -> Self::Sum;
     fn add(sum: Self::Sum, weight: Self::Sum, pixel: Self) -> Self::Sum;
     fn pixel(sum: Self::Sum, shift: u32) -> Self;
+
+    /// A square with its rows and columns exchanged: interleaved with its other half as often as halves can be.
+    #[inline(always)]
+    fn exchanged(mut rows: Square<Self>) -> Square<Self> {
+        for _ in 0..LANES.ilog2() {
+            let mut next = rows;
+            for row in 0..HALF {
+                for lane in 0..HALF {
+                    next[2 * row][2 * lane] = rows[row][lane];
+                    next[2 * row][2 * lane + 1] = rows[row + HALF][lane];
+                    next[2 * row + 1][2 * lane] = rows[row][lane + HALF];
+                    next[2 * row + 1][2 * lane + 1] = rows[row + HALF][lane + HALF];
+                }
+            }
+            rows = next;
+        }
+        rows
+    }
 }
 
 impl Sums for u8 {
@@ -129,6 +145,27 @@ impl Sums for u8 {
     #[inline(always)]
     fn pixel(sum: i32, shift: u32) -> u8 {
         (sum >> shift).clamp(0, 255) as u8
+    }
+    /// As all types, by instructions that the compiler does not find.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn exchanged(rows: Square<u8>) -> Square<u8> {
+        use std::arch::x86_64::{__m128i, _mm_unpackhi_epi8, _mm_unpacklo_epi8};
+        // SAFETY: both are 16 times 16 bytes of any value.
+        let mut rows: [__m128i; LANES] = unsafe { std::mem::transmute(rows) };
+        for _ in 0..LANES.ilog2() {
+            let mut next = rows;
+            for row in 0..HALF {
+                // SAFETY: every x86-64 has SSE2.
+                unsafe {
+                    next[2 * row] = _mm_unpacklo_epi8(rows[row], rows[row + HALF]);
+                    next[2 * row + 1] = _mm_unpackhi_epi8(rows[row], rows[row + HALF]);
+                }
+            }
+            rows = next;
+        }
+        // SAFETY: as above.
+        unsafe { std::mem::transmute(rows) }
     }
 }
 
@@ -228,7 +265,8 @@ impl<T: Sums> Kernel for AlongRows<'_, T> {
     /// Some rows lie side by side meanwhile, a column after the other.
     #[inline(always)]
     fn run<const FMA: bool>(self) {
-        let (width, out_width) = (self.width, self.taps.bounds.len());
+        let bounds = &self.taps.bounds[..];
+        let (width, out_width) = (self.width, bounds.len());
         let (weights, shift) = (&self.weights.0[..], self.weights.1);
         let mut turned = vec![[T::default(); LANES]; width.next_multiple_of(LANES)];
         let mut made = vec![[T::default(); LANES]; out_width.next_multiple_of(LANES)];
@@ -236,21 +274,22 @@ impl<T: Sums> Kernel for AlongRows<'_, T> {
         for (rows, out) in blocks {
             for (block, turned) in turned.chunks_exact_mut(LANES).enumerate() {
                 let mut square = [[T::default(); LANES]; LANES];
-                for (lanes, row) in square.iter_mut().zip(rows.chunks_exact(width)) {
-                    let rest = &row[block * LANES..];
+                for row in 0..rows.len() / width {
+                    let rest = &rows[row * width..(row + 1) * width][block * LANES..];
                     match rest.first_chunk() {
-                        Some(whole) => *lanes = *whole,
-                        None => lanes[..rest.len()].copy_from_slice(rest),
+                        Some(whole) => square[row] = *whole,
+                        None => square[row][..rest.len()].copy_from_slice(rest),
                     }
                 }
-                turned.copy_from_slice(&exchanged(square));
+                turned.copy_from_slice(&T::exchanged(square));
             }
-            for (made, &(start, end)) in made.iter_mut().zip(&self.taps.bounds) {
+            for (made, &(first, start, end)) in made.iter_mut().zip(bounds) {
                 let mut sums = [T::first(shift); LANES];
-                for tap in start..end {
-                    let (pixels, weight) = (&turned[self.taps.sources[tap]], weights[tap]);
+                let weights = &weights[start..end];
+                let turned = &turned[first..first + weights.len()];
+                for tap in 0..weights.len() {
                     for lane in 0..LANES {
-                        sums[lane] = T::add(sums[lane], weight, pixels[lane]);
+                        sums[lane] = T::add(sums[lane], weights[tap], turned[tap][lane]);
                     }
                 }
                 for lane in 0..LANES {
@@ -258,9 +297,10 @@ impl<T: Sums> Kernel for AlongRows<'_, T> {
                 }
             }
             for (block, made) in made.chunks_exact(LANES).enumerate() {
-                let square = exchanged(*made.first_chunk().expect("a chunk has as many"));
-                for (row, lanes) in out.chunks_exact_mut(out_width).zip(&square) {
-                    let rest = &mut row[block * LANES..];
+                let square = T::exchanged(*made.first_chunk().expect("a chunk has as many"));
+                for row in 0..rows.len() / width {
+                    let lanes = &square[row];
+                    let rest = &mut out[row * out_width..(row + 1) * out_width][block * LANES..];
                     match rest.first_chunk_mut() {
                         Some(whole) => *whole = *lanes,
                         None => rest.copy_from_slice(&lanes[..rest.len()]),
@@ -269,25 +309,6 @@ impl<T: Sums> Kernel for AlongRows<'_, T> {
             }
         }
     }
-}
-
-/// A square with its rows and columns exchanged: interleaved with its other half as often as halves can be.
-#[inline(always)]
-fn exchanged<T: Copy>(mut rows: [[T; LANES]; LANES]) -> [[T; LANES]; LANES] {
-    const HALF: usize = LANES / 2;
-    for _ in 0..LANES.ilog2() {
-        let mut next = rows;
-        for row in 0..HALF {
-            for lane in 0..HALF {
-                next[2 * row][2 * lane] = rows[row][lane];
-                next[2 * row][2 * lane + 1] = rows[row + HALF][lane];
-                next[2 * row + 1][2 * lane] = rows[row][lane + HALF];
-                next[2 * row + 1][2 * lane + 1] = rows[row + HALF][lane + HALF];
-            }
-        }
-        rows = next;
-    }
-    rows
 }
 
 /// A plane at another height.
@@ -309,11 +330,12 @@ impl<T: Sums> Kernel for AlongColumns<'_, T> {
         let (weights, shift) = (&self.weights.0[..], self.weights.1);
         let mut sums = vec![T::Sum::default(); width];
         let sums = &mut sums[..width];
-        for (&(start, end), out) in self.taps.bounds.iter().zip(self.out.chunks_exact_mut(width)) {
+        let bounds = self.taps.bounds.iter();
+        for (&(first, start, end), out) in bounds.zip(self.out.chunks_exact_mut(width)) {
             sums.fill(T::first(shift));
             for tap in start..end {
-                let (weight, from) = (weights[tap], self.taps.sources[tap] * width);
-                let row = &self.plane[from..from + width];
+                let weight = weights[tap];
+                let row = &self.plane[(first + tap - start) * width..][..width];
                 for x in 0..width {
                     sums[x] = T::add(sums[x], weight, row[x]);
                 }
