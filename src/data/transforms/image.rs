@@ -1,5 +1,6 @@
 //! The pixels of an image tensor, as the transforms compute with them.
 
+use super::pixelwise::map;
 use crate::error::{Error, Result};
 use crate::tensor::{Device, Dtype, Element, Tensor};
 
@@ -11,6 +12,8 @@ pub(super) trait Pixel: Element + Copy + Default + PartialOrd + Send + Sync {
     fn to_f32(self) -> f32;
     /// Cut off to an integer, if it is one, within its range.
     fn cut(value: f32) -> Self;
+    /// The value of a u8.
+    fn byte(self) -> usize;
     /// Rounded to an integer, if it is one, halves to even ones.
     fn round(value: f32) -> Self;
 }
@@ -18,12 +21,19 @@ pub(super) trait Pixel: Element + Copy + Default + PartialOrd + Send + Sync {
 impl Pixel for u8 {
     const MAX: f32 = 255.0;
     const IS_FLOAT: bool = false;
+    #[inline(always)]
     fn to_f32(self) -> f32 {
         f32::from(self)
     }
+    #[inline(always)]
     fn cut(value: f32) -> u8 {
         value as u8
     }
+    #[inline(always)]
+    fn byte(self) -> usize {
+        usize::from(self)
+    }
+    #[inline(always)]
     fn round(value: f32) -> u8 {
         value.round_ties_even() as u8
     }
@@ -32,12 +42,19 @@ impl Pixel for u8 {
 impl Pixel for f32 {
     const MAX: f32 = 1.0;
     const IS_FLOAT: bool = true;
+    #[inline(always)]
     fn to_f32(self) -> f32 {
         self
     }
+    #[inline(always)]
     fn cut(value: f32) -> f32 {
         value
     }
+    #[inline(always)]
+    fn byte(self) -> usize {
+        self as usize
+    }
+    #[inline(always)]
     fn round(value: f32) -> f32 {
         value
     }
@@ -93,8 +110,15 @@ impl<T: Pixel> Image<T> {
     }
 
     /// Each pixel through `f`.
-    pub fn each(&self, f: impl FnMut(T) -> T) -> Self {
-        self.with(self.height, self.width, self.pixels.iter().copied().map(f).collect())
+    pub fn each(&self, f: impl Fn(T) -> T) -> Self {
+        let pixels = if T::IS_FLOAT {
+            map(&self.pixels, f)
+        } else {
+            // `f` of each value rather than of each pixel.
+            let table: [T; 256] = std::array::from_fn(|value| f(T::cut(value as f32)));
+            self.pixels.iter().map(|pixel| table[pixel.byte()]).collect()
+        };
+        self.with(self.height, self.width, pixels)
     }
 
     /// The pixels of each image.

@@ -26,6 +26,7 @@ mod batch;
 mod classes;
 pub mod functional;
 mod image;
+mod pixelwise;
 mod random;
 mod region;
 

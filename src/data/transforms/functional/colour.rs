@@ -1,6 +1,7 @@
 //! Brightness, contrast, saturation, and images in grey.
 
 use crate::data::transforms::image::{Image, Op, Pixel, check_colours, on_image};
+use crate::data::transforms::pixelwise::{map, map_into, mix_into, of_colours, sum};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
@@ -13,11 +14,13 @@ pub(super) fn check_factor(op: &str, argument: &str, factor: f64) -> Result<()> 
 }
 
 /// How bright a colour is.
+#[inline(always)]
 fn grey(r: f32, g: f32, b: f32) -> f32 {
     r * 0.2989 + g * 0.587 + b * 0.114
 }
 
 /// `a` in the given ratio, and `b`.
+#[inline(always)]
 fn blend<T: Pixel>(a: T, b: f32, ratio: f64) -> T {
     let mixed = a.to_f32() * ratio as f32 + b * (1.0 - ratio) as f32;
     T::cut(mixed.clamp(0.0, T::MAX))
@@ -27,13 +30,12 @@ fn blend<T: Pixel>(a: T, b: f32, ratio: f64) -> T {
 fn greys<T: Pixel>(pixels: &[T], channels: usize) -> Vec<f32> {
     let whole = |value: f32| if T::IS_FLOAT { value } else { value.floor() };
     match channels {
-        1 => pixels.iter().map(|pixel| pixel.to_f32()).collect(),
+        1 => map(pixels, T::to_f32),
         _ => {
             let plane = pixels.len() / 3;
             let (r, rest) = pixels.split_at(plane);
             let (g, b) = rest.split_at(plane);
-            let triples = r.iter().zip(g).zip(b);
-            triples.map(|((r, g), b)| whole(grey(r.to_f32(), g.to_f32(), b.to_f32()))).collect()
+            of_colours([r, g, b], |r, g, b| whole(grey(r.to_f32(), g.to_f32(), b.to_f32())))
         }
     }
 }
@@ -59,7 +61,7 @@ impl Op for Grey {
         }
         let mut pixels = Vec::new();
         for one in image.images() {
-            let values: Vec<T> = greys(one, image.channels).into_iter().map(T::cut).collect();
+            let values: Vec<T> = map(&greys(one, image.channels), T::cut);
             (0..self.channels).for_each(|_| pixels.extend_from_slice(&values));
         }
         let made = image.with(image.height, image.width, pixels);
@@ -99,12 +101,12 @@ struct Contrast(f64);
 impl Op for Contrast {
     fn apply<T: Pixel>(&self, image: Image<T>) -> Result<Image<T>> {
         check_colours("adjust_contrast", image.channels)?;
-        let mut pixels = Vec::with_capacity(image.pixels.len());
-        for one in image.images() {
+        let mut pixels = vec![T::default(); image.pixels.len()];
+        let size = pixels.len() / image.images().len();
+        for (one, to) in image.images().zip(pixels.chunks_exact_mut(size)) {
             let greys = greys(one, image.channels);
-            let sum: f64 = greys.iter().map(|&g| f64::from(g)).sum();
-            let mean = (sum / greys.len() as f64) as f32;
-            pixels.extend(one.iter().map(|&pixel| blend(pixel, mean, self.0)));
+            let mean = (sum(&greys) / greys.len() as f64) as f32;
+            map_into(one, to, |pixel| blend(pixel, mean, self.0));
         }
         Ok(image.with(image.height, image.width, pixels))
     }
@@ -127,12 +129,12 @@ impl Op for Saturation {
         if image.channels == 1 {
             return Ok(image);
         }
-        let mut pixels = Vec::with_capacity(image.pixels.len());
-        for one in image.images() {
+        let plane = image.height * image.width;
+        let mut pixels = vec![T::default(); image.pixels.len()];
+        for (one, to) in image.images().zip(pixels.chunks_exact_mut(3 * plane)) {
             let greys = greys(one, 3);
-            for plane in one.chunks_exact(greys.len()) {
-                let pairs = plane.iter().zip(&greys);
-                pixels.extend(pairs.map(|(&pixel, &grey)| blend(pixel, grey, self.0)));
+            for (plane, to) in one.chunks_exact(plane).zip(to.chunks_exact_mut(plane)) {
+                mix_into(plane, &greys, to, |pixel, grey| blend(pixel, grey, self.0));
             }
         }
         Ok(image.with(image.height, image.width, pixels))

@@ -75,7 +75,11 @@ impl Op for Pad {
                     None => out.resize(out.len() + width, fill),
                     Some(y) => {
                         let row = &plane[y * image.width..][..image.width];
-                        out.extend(columns.iter().map(|x| x.map_or(fill, |x| row[x])));
+                        let pixel = |x: &Option<usize>| x.map_or(fill, |x| row[x]);
+                        let (before, rest) = columns.split_at(left);
+                        out.extend(before.iter().map(pixel));
+                        out.extend_from_slice(row);
+                        out.extend(rest[image.width..].iter().map(pixel));
                     }
                 }
             }
@@ -113,8 +117,12 @@ impl Op for Crop {
                     continue;
                 }
                 let row = &plane[y as usize * image.width..][..image.width];
-                let pixel = |x: i64| usize::try_from(x).ok().and_then(|x| row.get(x)).copied();
-                out.extend((left..left + width as i64).map(|x| pixel(x).unwrap_or(zero)));
+                let inside = |x: i64| x.clamp(0, image.width as i64) as usize;
+                let end = out.len() + width;
+                let before = left.saturating_neg().clamp(0, width as i64) as usize;
+                out.resize(out.len() + before, zero);
+                out.extend_from_slice(&row[inside(left)..inside(left + width as i64)]);
+                out.resize(end, zero);
             }
         }))
     }

@@ -110,9 +110,26 @@ impl Warp<'_> {
         let unscaled = |(x, y): (f32, f32)| {
             (((x + 1.0) * columns - 1.0) / 2.0, ((y + 1.0) * rows - 1.0) / 2.0)
         };
-        let places: Vec<(f32, f32)> =
-            (0..height * width).map(|i| unscaled(place(i / width, i % width))).collect();
+        let mut places = Vec::with_capacity(height * width);
+        for y in 0..height {
+            places.extend((0..width).map(|x| unscaled(place(y, x))));
+        }
         let mut channel = 0;
+        if !bilinear {
+            // Once for all channels.
+            let pixel = |&(x, y): &(f32, f32)| -> usize {
+                let (x, y) = (x.round_ties_even(), y.round_ties_even());
+                let inside = y >= 0.0 && y < rows && x >= 0.0 && x < columns;
+                if inside { y as usize * image.width + x as usize } else { usize::MAX }
+            };
+            let pixels: Vec<usize> = places.iter().map(pixel).collect();
+            return Ok(image.planes(height, width, |plane, out| {
+                let fill = if fill.is_empty() { 0.0 } else { fill[channel % fill.len()] };
+                let fill = T::round(fill);
+                out.extend(pixels.iter().map(|&pixel| plane.get(pixel).copied().unwrap_or(fill)));
+                channel = (channel + 1) % image.channels;
+            }));
+        }
         Ok(image.planes(height, width, |plane, out| {
             let at = |y: f32, x: f32| -> Option<f32> {
                 let inside = y >= 0.0 && y < rows && x >= 0.0 && x < columns;
@@ -120,23 +137,10 @@ impl Warp<'_> {
             };
             let fill = (!fill.is_empty()).then(|| fill[channel % fill.len()]);
             out.extend(places.iter().map(|&(x, y)| {
-                let (value, share) = match bilinear {
-                    true => between(at, y, x),
-                    false => match at(y.round_ties_even(), x.round_ties_even()) {
-                        Some(value) => (value, 1.0),
-                        None => (0.0, 0.0),
-                    },
-                };
+                let (value, share) = between(at, y, x);
                 T::round(match fill {
                     None => value,
-                    Some(fill) if bilinear => (value - fill) * share + fill,
-                    Some(fill) => {
-                        if share < 0.5 {
-                            fill
-                        } else {
-                            value
-                        }
-                    }
+                    Some(fill) => (value - fill) * share + fill,
                 })
             }));
             channel = (channel + 1) % image.channels;
