@@ -2,7 +2,7 @@
 //! can say which line of the forward pass it belongs to (`torch.autograd.detect_anomaly`); and the first
 //! recorded op whose result has NaN is an error that names it.
 
-use std::backtrace::Backtrace;
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::cell::RefCell;
 use std::fmt::Write;
 use std::panic::Location;
@@ -12,6 +12,7 @@ use super::mode::{ANOMALY, AUTOCAST, CHECK_NAN, FORWARD, GRAD, ModeGuard, has_mo
 use super::node::{Grads, Node};
 use crate::cuda::graph::is_current_stream_capturing;
 use crate::error::{Error, catch, throw};
+use crate::profiler::modules::{self, Inside};
 use crate::storage::Device;
 use crate::tensor::Tensor;
 
@@ -21,6 +22,8 @@ pub(crate) struct Trace {
     stack: Backtrace,
     /// Of an op of a backward under `create_graph`: the op whose backward that was.
     parent: Option<Arc<Trace>>,
+    /// The module that computed, where somebody asks for it.
+    module: Option<Arc<str>>,
 }
 
 thread_local! {
@@ -32,21 +35,30 @@ thread_local! {
 const FRAMES: usize = 16;
 
 impl Trace {
-    /// In anomaly mode, the trace of an op that was called there.
+    /// In anomaly mode, or where modules are asked for, the trace of an op that was called there.
     #[inline]
     pub fn new(at: &'static Location<'static>) -> Option<Arc<Trace>> {
-        has_mode(ANOMALY).then(|| Self::of_here(at))
+        (has_mode(ANOMALY) || modules::is_watched()).then(|| Self::of_here(at))
+    }
+
+    /// Backward goes back into the module of this trace until the guard is dropped.
+    pub fn inside(&self) -> Option<Inside> {
+        self.module.clone().filter(|_| modules::is_watched()).map(Inside::new)
     }
 
     #[cold]
     fn of_here(at: &'static Location<'static>) -> Arc<Trace> {
-        let (stack, parent) = (Backtrace::force_capture(), RUNNING.with_borrow(Clone::clone));
-        Arc::new(Trace { at, stack, parent })
+        let (stack, parent) = match has_mode(ANOMALY) {
+            true => (Backtrace::force_capture(), RUNNING.with_borrow(Clone::clone)),
+            false => (Backtrace::disabled(), None),
+        };
+        Arc::new(Trace { at, stack, parent, module: modules::current() })
     }
 
     fn describe(&self, text: &mut String) {
         let _ = write!(text, "{}", self.at);
-        let stack = self.stack.to_string();
+        let known = self.stack.status() == BacktraceStatus::Captured;
+        let stack = if known { self.stack.to_string() } else { String::new() };
         for frame in callers(&stack).take(FRAMES) {
             let _ = write!(text, "\n    {frame}");
         }

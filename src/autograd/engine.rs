@@ -505,6 +505,7 @@ impl Pass {
         keep: bool,
         (hooked, kept): (bool, bool),
     ) -> super::Grads {
+        let _inside = node.0.trace.as_ref().and_then(|trace| trace.inside());
         let _span = profiler::span(node.0.name, Category::Backward);
         if hooked {
             node.run_prehooks(&mut grads);

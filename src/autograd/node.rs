@@ -128,7 +128,7 @@ pub(crate) struct NodeImpl {
     pub(crate) state: Mutex<NodeState>,
     /// The stream of the first GPU's output, if that was not its device's default stream.
     pub(crate) stream: Option<Stream>,
-    /// Where the op was called, if that was in anomaly mode.
+    /// Where the op was called, if that was in anomaly mode; and by which module, if somebody asked.
     pub(crate) trace: Option<Arc<Trace>>,
 }
 

@@ -71,8 +71,8 @@ impl Forward for AlexNet {
     /// Throws [`Error::Shape`](crate::Error::Shape) for an input that is not
     /// `[batch, 3, height, width]` or too small for the pools.
     #[track_caller]
+    #[crate::nn::forward]
     fn forward(&self, input: &Tensor) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         let x = self.avgpool.forward(&self.features.forward(input));
         self.classifier.forward(&x.flatten(1, -1))
     }

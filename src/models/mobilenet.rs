@@ -98,8 +98,8 @@ impl InvertedResidual {
 
 impl Forward for InvertedResidual {
     #[track_caller]
+    #[crate::nn::forward]
     fn forward(&self, input: &Tensor) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         let x = self.conv.forward(input);
         if self.use_res_connect { input + x } else { x }
     }
@@ -177,8 +177,8 @@ impl Forward for MobileNetV2 {
     /// # Panics
     /// Throws [`Error::Shape`] for an input that is not `[batch, 3, height, width]`.
     #[track_caller]
+    #[crate::nn::forward]
     fn forward(&self, input: &Tensor) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         let x = self.features.forward(input).adaptive_avg_pool2d([Some(1); 2]);
         self.classifier.forward(&x.flatten(1, -1))
     }

@@ -104,8 +104,8 @@ impl NeuMF {
     /// # Panics
     /// Throws [`Error::Shape`] for indices of other shapes.
     #[track_caller]
+    #[crate::nn::forward]
     pub fn forward(&self, user: &Tensor, item: &Tensor, sigmoid: bool) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         if user.dim() != 1 || user.shape() != item.shape() {
             let message = format!(
                 "user is {:?} and item {:?}; both must be [batch]",

@@ -120,8 +120,8 @@ impl BasicBlock {
 
 impl Forward for BasicBlock {
     #[track_caller]
+    #[crate::nn::forward]
     fn forward(&self, input: &Tensor) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         let x = self.bn1.forward(&self.conv1.forward(input)).relu();
         let x = self.bn2.forward(&self.conv2.forward(&x));
         (x + shortcut(input, &self.downsample)).relu()
@@ -165,8 +165,8 @@ impl Bottleneck {
 
 impl Forward for Bottleneck {
     #[track_caller]
+    #[crate::nn::forward]
     fn forward(&self, input: &Tensor) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         let x = self.bn1.forward(&self.conv1.forward(input)).relu();
         let x = self.bn2.forward(&self.conv2.forward(&x)).relu();
         let x = self.bn3.forward(&self.conv3.forward(&x));
@@ -302,8 +302,8 @@ impl Forward for ResNet {
     /// # Panics
     /// Throws [`Error::Shape`] for an input that is not `[batch, 3, height, width]`.
     #[track_caller]
+    #[crate::nn::forward]
     fn forward(&self, input: &Tensor) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         let x = self.relu.forward(&self.bn1.forward(&self.conv1.forward(input)));
         let stages = [&self.layer1, &self.layer2, &self.layer3, &self.layer4];
         let x = stages.iter().fold(self.maxpool.forward(&x), |x, stage| stage.forward(&x));

@@ -26,8 +26,8 @@ macro_rules! module {
 
         impl Forward for $Name {
             #[track_caller]
+            #[crate::nn::forward]
             fn forward(&self, x: &Tensor) -> Tensor {
-                let _scope = crate::nn::scope::enter(self);
                 x.$name()
             }
         }
@@ -67,8 +67,8 @@ macro_rules! module {
 
         impl Forward for $Name {
             #[track_caller]
+            #[crate::nn::forward]
             fn forward(&self, x: &Tensor) -> Tensor {
-                let _scope = crate::nn::scope::enter(self);
                 x.$name(self.$p0 $(, self.$p)*)
             }
         }
@@ -96,8 +96,8 @@ macro_rules! activations {
 
         impl Forward for $name {
             #[track_caller]
+            #[crate::nn::forward]
             fn forward(&self, $x: &Tensor) -> Tensor {
-                let _scope = crate::nn::scope::enter(self);
                 $body
             }
         }
@@ -145,8 +145,8 @@ macro_rules! along_a_dimension {
 
         impl Forward for $name {
             #[track_caller]
+            #[crate::nn::forward]
             fn forward(&self, $x: &Tensor) -> Tensor {
-                let _scope = crate::nn::scope::enter(self);
                 let $dim = self.dim;
                 $body
             }
@@ -229,8 +229,8 @@ impl GELU {
 
 impl Forward for GELU {
     #[track_caller]
+    #[crate::nn::forward]
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         if self.approximate { x.gelu_tanh() } else { x.gelu() }
     }
 }
@@ -271,8 +271,8 @@ impl PReLU {
 
 impl Forward for PReLU {
     #[track_caller]
+    #[crate::nn::forward]
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         x.prelu(&self.weight)
     }
 }
@@ -322,8 +322,8 @@ impl RReLU {
 
 impl Forward for RReLU {
     #[track_caller]
+    #[crate::nn::forward]
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         F::rrelu(x, self.lower, self.upper, self.training.get())
     }
 }

@@ -111,8 +111,8 @@ impl AdaptiveLogSoftmaxWithLoss {
     /// Throws [`Error::Shape`] for other shapes, and [`Error::Argument`] for a class that does not
     /// exist.
     #[track_caller]
+    #[crate::nn::forward]
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> (Tensor, Tensor) {
-        let _scope = crate::nn::scope::enter(self);
         const OP: &str = "AdaptiveLogSoftmaxWithLoss";
         if input.dim() != target.dim() + 1 || target.dim() > 1 || input.numel() == 0 {
             let (x, t) = (input.shape(), target.shape());

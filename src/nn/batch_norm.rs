@@ -71,8 +71,8 @@ macro_rules! batch_norm {
             /// # Panics
             #[doc = concat!("Throws [`Error::Shape`] unless the input is ", $shapes, ".")]
             #[track_caller]
+            #[crate::nn::forward]
             fn forward(&self, input: &Tensor) -> Tensor {
-                let _scope = crate::nn::scope::enter(self);
                 if !$accepts(input.dim()) {
                     throw(Error::shape(
                         stringify!($name),

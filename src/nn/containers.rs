@@ -105,8 +105,8 @@ impl Module for Sequential {
 
 impl Forward for Sequential {
     #[track_caller]
+    #[crate::nn::forward]
     fn forward(&self, input: &Tensor) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         match self.modules.split_first() {
             None => input.clone(),
             Some(((_, first), rest)) => {

@@ -156,8 +156,8 @@ macro_rules! convolution {
 
         impl Forward for $name {
             #[track_caller]
+            #[crate::nn::forward]
             fn forward(&self, input: &Tensor) -> Tensor {
-                let _scope = crate::nn::scope::enter(self);
                 let (bias, mut options) = (self.bias.as_deref(), self.options);
                 let Some(mode) = self.mode else {
                     if !self.same {

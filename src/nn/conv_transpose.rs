@@ -91,8 +91,8 @@ macro_rules! transposed {
 
         impl Forward for $name {
             #[track_caller]
+            #[crate::nn::forward]
             fn forward(&self, input: &Tensor) -> Tensor {
-                let _scope = crate::nn::scope::enter(self);
                 input.$op(&self.weight, self.bias.as_deref(), self.options)
             }
         }

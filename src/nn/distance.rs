@@ -30,8 +30,8 @@ impl CosineSimilarity {
     /// # Panics
     /// As [`F::cosine_similarity`].
     #[track_caller]
+    #[crate::nn::forward]
     pub fn forward(&self, x1: &Tensor, x2: &Tensor) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         F::cosine_similarity(x1, x2, self.dim, self.eps)
     }
 }
@@ -60,8 +60,8 @@ impl PairwiseDistance {
     /// # Panics
     /// As [`F::pairwise_distance`].
     #[track_caller]
+    #[crate::nn::forward]
     pub fn forward(&self, x1: &Tensor, x2: &Tensor) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         F::pairwise_distance(x1, x2, self.options)
     }
 }
@@ -123,8 +123,8 @@ impl Bilinear {
     /// # Panics
     /// Throws [`Error::Shape`](crate::Error::Shape) for shapes that do not fit.
     #[track_caller]
+    #[crate::nn::forward]
     pub fn forward(&self, x1: &Tensor, x2: &Tensor) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         x1.bilinear(x2, &self.weight, self.bias.as_deref())
     }
 }

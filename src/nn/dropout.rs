@@ -48,8 +48,8 @@ macro_rules! dropouts {
 
         impl Forward for $name {
             #[track_caller]
+            #[crate::nn::forward]
             fn forward(&self, $x: &Tensor) -> Tensor {
-                let _scope = crate::nn::scope::enter(self);
                 let ($p, $training) = (self.p, self.training.get());
                 $body
             }

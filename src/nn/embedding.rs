@@ -163,8 +163,8 @@ fn pretrained(name: &str, embeddings: Tensor, freeze: bool) -> Parameter {
 
 impl Forward for Embedding {
     #[track_caller]
+    #[crate::nn::forward]
     fn forward(&self, indices: &Tensor) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         if let Some(max_norm) = self.max_norm {
             max_norm.shorten(&self.weight, indices);
         }
@@ -270,13 +270,13 @@ impl EmbeddingBag {
     /// # Panics
     /// As [`Tensor::embedding_bag`].
     #[track_caller]
+    #[crate::nn::forward]
     pub fn forward(
         &self,
         indices: &Tensor,
         offsets: Option<&Tensor>,
         per_sample_weights: Option<&Tensor>,
     ) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         if let Some(max_norm) = self.max_norm {
             max_norm.shorten(&self.weight, indices);
         }

@@ -47,8 +47,8 @@ impl Default for Flatten {
 
 impl Forward for Flatten {
     #[track_caller]
+    #[crate::nn::forward]
     fn forward(&self, input: &Tensor) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         input.flatten(self.start_dim, self.end_dim)
     }
 }

@@ -29,8 +29,8 @@ macro_rules! instance_norm {
             /// # Panics
             #[doc = concat!("Throws [`Error::Shape`] unless the input is ", $shapes, ".")]
             #[track_caller]
+            #[crate::nn::forward]
             fn forward(&self, input: &Tensor) -> Tensor {
-                let _scope = crate::nn::scope::enter(self);
                 let channels = input.dim().checked_sub($dims + 1);
                 if !matches!(channels, Some(0 | 1)) {
                     let message = format!("input has shape {:?}; must be {}", input.shape(), $shapes);

@@ -59,8 +59,8 @@ impl Linear {
 
 impl Forward for Linear {
     #[track_caller]
+    #[crate::nn::forward]
     fn forward(&self, input: &Tensor) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         input.linear(&self.weight, self.bias.as_deref())
     }
 }

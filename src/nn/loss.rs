@@ -63,8 +63,8 @@ impl Default for CrossEntropyLoss {
 
 impl Loss for CrossEntropyLoss {
     #[track_caller]
+    #[crate::nn::forward]
     fn forward(&self, input: &Tensor, target: &Tensor) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         let options = CrossEntropyOptions {
             weight: self.weight.as_deref().cloned(),
             ignore_index: self.ignore_index,
@@ -110,8 +110,8 @@ impl Default for NLLLoss {
 
 impl Loss for NLLLoss {
     #[track_caller]
+    #[crate::nn::forward]
     fn forward(&self, input: &Tensor, target: &Tensor) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         let options = NLLLossOptions {
             weight: self.weight.as_deref().cloned(),
             ignore_index: self.ignore_index,
@@ -158,8 +158,8 @@ impl Default for BCEWithLogitsLoss {
 
 impl Loss for BCEWithLogitsLoss {
     #[track_caller]
+    #[crate::nn::forward]
     fn forward(&self, input: &Tensor, target: &Tensor) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         let options = BCEWithLogitsOptions {
             weight: self.weight.as_deref().cloned(),
             pos_weight: self.pos_weight.as_deref().cloned(),

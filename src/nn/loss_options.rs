@@ -37,8 +37,8 @@ macro_rules! losses {
             /// # Panics
             /// As the function.
             #[track_caller]
+            #[crate::nn::forward]
             pub fn forward(&self, $($x: &Tensor),+) -> Tensor {
-                let _scope = crate::nn::scope::enter(self);
                 let $o = self.options;
                 $body
             }
@@ -131,8 +131,8 @@ macro_rules! of_input_and_target {
     ($($name:ident)*) => {$(
         impl Loss for $name {
             #[track_caller]
+            #[crate::nn::forward]
             fn forward(&self, input: &Tensor, target: &Tensor) -> Tensor {
-                let _scope = crate::nn::scope::enter(self);
                 $name::forward(self, input, target)
             }
         }
@@ -214,8 +214,8 @@ macro_rules! simple_losses {
 
         impl Loss for $name {
             #[track_caller]
+            #[crate::nn::forward]
             fn forward(&self, $x: &Tensor, $y: &Tensor) -> Tensor {
-                let _scope = crate::nn::scope::enter(self);
                 $(let $weight = self.$weight.as_deref();)?
                 $(let $field = self.$field;)*
                 let $reduction = self.reduction;
@@ -363,8 +363,8 @@ impl TripletMarginWithDistanceLoss {
     /// # Panics
     /// As [`F::triplet_margin_with_distance_loss`].
     #[track_caller]
+    #[crate::nn::forward]
     pub fn forward(&self, anchor: &Tensor, positive: &Tensor, negative: &Tensor) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         let distance = |a: &Tensor, b: &Tensor| match &self.distance {
             Some(distance) => distance(a, b),
             None => F::pairwise_distance(a, b, Default::default()),

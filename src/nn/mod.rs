@@ -31,6 +31,8 @@
 mod activation;
 mod adaptive_softmax;
 mod batch_norm;
+#[doc(hidden)]
+pub mod calls;
 mod containers;
 mod conv;
 mod conv_transpose;
@@ -58,9 +60,10 @@ mod pooling;
 mod resampling;
 mod rnn;
 mod running_norm;
-pub(crate) mod scope;
+mod scope;
 mod state_dict;
 mod statistics_group;
+mod summary;
 mod transformer;
 pub mod utils;
 mod walk;
@@ -113,7 +116,8 @@ pub use rnn::{
 };
 pub use state_dict::{LoadReport, NamedTensors, StateDict};
 pub use statistics_group::StatisticsGroup;
-pub use torchrs_macros::Module;
+pub use summary::{Summary, SummaryRow, summary, summary_with};
+pub use torchrs_macros::{Module, forward};
 pub use transformer::{
     AttentionWeights, MultiheadAttention, MultiheadAttentionOptions, Transformer,
     TransformerActivation, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder,

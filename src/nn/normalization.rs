@@ -84,8 +84,8 @@ affine_settings! { LayerNorm GroupNorm }
 
 impl Forward for LayerNorm {
     #[track_caller]
+    #[crate::nn::forward]
     fn forward(&self, input: &Tensor) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         let (weight, bias) = (self.weight.as_deref(), self.bias.as_deref());
         input.layer_norm(&self.normalized_shape, weight, bias, self.eps)
     }
@@ -149,8 +149,8 @@ impl RMSNorm {
 
 impl Forward for RMSNorm {
     #[track_caller]
+    #[crate::nn::forward]
     fn forward(&self, input: &Tensor) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         input.rms_norm(&self.normalized_shape, self.weight.as_deref(), self.eps)
     }
 }
@@ -215,8 +215,8 @@ impl GroupNorm {
 
 impl Forward for GroupNorm {
     #[track_caller]
+    #[crate::nn::forward]
     fn forward(&self, input: &Tensor) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         let (weight, bias) = (self.weight.as_deref(), self.bias.as_deref());
         input.group_norm(self.num_groups, weight, bias, self.eps)
     }
@@ -254,8 +254,8 @@ impl LocalResponseNorm {
 
 impl Forward for LocalResponseNorm {
     #[track_caller]
+    #[crate::nn::forward]
     fn forward(&self, input: &Tensor) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         input.local_response_norm(self.size, self.alpha, self.beta, self.k)
     }
 }

@@ -67,8 +67,8 @@ macro_rules! paddings {
 
         impl Forward for $name {
             #[track_caller]
+            #[crate::nn::forward]
             fn forward(&self, input: &Tensor) -> Tensor {
-                let _scope = crate::nn::scope::enter(self);
                 $(let $value = self.$value;)?
                 input.pad(&self.padding, $mode)
             }

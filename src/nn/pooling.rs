@@ -69,8 +69,8 @@ macro_rules! pooling {
 
         impl Forward for $name {
             #[track_caller]
+            #[crate::nn::forward]
             fn forward(&self, input: &Tensor) -> Tensor {
-                let _scope = crate::nn::scope::enter(self);
                 input.$op(self.options)
             }
         }
@@ -162,8 +162,8 @@ macro_rules! with_indices {
             /// # Panics
             /// As [`Forward::forward`].
             #[track_caller]
+            #[crate::nn::forward]
             pub fn forward_with_indices(&self, input: &Tensor) -> (Tensor, Tensor) {
-                let _scope = crate::nn::scope::enter(self);
                 input.$op(self.options)
             }
         }
@@ -210,13 +210,13 @@ macro_rules! unpooling {
             /// # Panics
             /// As [`Tensor::max_unpool`].
             #[track_caller]
+            #[crate::nn::forward]
             pub fn forward(
                 &self,
                 input: &Tensor,
                 indices: &Tensor,
                 output_size: Option<[usize; $dims]>,
             ) -> Tensor {
-                let _scope = crate::nn::scope::enter(self);
                 F::$function(input, indices, self.options, output_size)
             }
 
@@ -304,8 +304,8 @@ macro_rules! adaptive {
 
         impl Forward for $name {
             #[track_caller]
+            #[crate::nn::forward]
             fn forward(&self, $x: &Tensor) -> Tensor {
-                let _scope = crate::nn::scope::enter(self);
                 let $size = self.output_size;
                 $body
             }
@@ -391,8 +391,8 @@ macro_rules! adaptive_with_indices {
             /// # Panics
             /// As [`Forward::forward`].
             #[track_caller]
+            #[crate::nn::forward]
             pub fn forward_with_indices(&self, $x: &Tensor) -> (Tensor, Tensor) {
-                let _scope = crate::nn::scope::enter(self);
                 let $size = self.output_size;
                 $body
             }
@@ -445,8 +445,8 @@ macro_rules! power_average {
 
         impl Forward for $name {
             #[track_caller]
+            #[crate::nn::forward]
             fn forward(&self, input: &Tensor) -> Tensor {
-                let _scope = crate::nn::scope::enter(self);
                 input.$op(self.norm_type, self.options)
             }
         }

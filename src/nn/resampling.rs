@@ -57,8 +57,8 @@ impl Upsample {
 
 impl Forward for Upsample {
     #[track_caller]
+    #[crate::nn::forward]
     fn forward(&self, input: &Tensor) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         input.interpolate(self.options.clone())
     }
 }
@@ -85,8 +85,8 @@ macro_rules! shuffles {
 
         impl Forward for $name {
             #[track_caller]
+            #[crate::nn::forward]
             fn forward(&self, input: &Tensor) -> Tensor {
-                let _scope = crate::nn::scope::enter(self);
                 input.$op(self.$field)
             }
         }
@@ -157,8 +157,8 @@ impl Unfold {
 
 impl Forward for Unfold {
     #[track_caller]
+    #[crate::nn::forward]
     fn forward(&self, input: &Tensor) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         input.unfold2d(self.options)
     }
 }
@@ -192,8 +192,8 @@ impl Fold {
 
 impl Forward for Fold {
     #[track_caller]
+    #[crate::nn::forward]
     fn forward(&self, input: &Tensor) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         input.fold(self.output_size, self.options)
     }
 }
@@ -227,8 +227,8 @@ impl Unflatten {
 
 impl Forward for Unflatten {
     #[track_caller]
+    #[crate::nn::forward]
     fn forward(&self, input: &Tensor) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         input.unflatten(self.dim, &self.sizes)
     }
 }

@@ -10,7 +10,7 @@ use crate::error::within::{self, Describe, Within};
 /// Notes that `module` computes, called from the caller's line, until the guard is dropped.
 #[track_caller]
 #[inline]
-pub(crate) fn enter<M: Module>(module: &M) -> Within<'_> {
+pub(super) fn enter<M: Module>(module: &M) -> Within<'_> {
     // SAFETY: `AtWork` is transparent: a module and its `AtWork` have one layout.
     let at_work = unsafe { &*(&raw const *module).cast::<AtWork<M>>() };
     within::enter(at_work)
@@ -21,7 +21,7 @@ pub(crate) fn enter<M: Module>(module: &M) -> Within<'_> {
 struct AtWork<M>(M);
 
 /// The dotted name of a module in its model, by the names of its parameters.
-fn path(module: &dyn Module) -> Option<String> {
+pub(super) fn path(module: &dyn Module) -> Option<String> {
     let mut found = None;
     walk(module, "", &mut |name, entry| {
         if let Entry::Parameter(parameter) = entry

@@ -52,14 +52,19 @@
 
 mod averages;
 mod chrome;
+mod flops;
+pub(crate) mod modules;
 mod overlap;
 mod profile;
 mod recorder;
+pub(crate) mod text;
 
 use std::borrow::Cow;
 
 pub use averages::{KeyAverages, KeyRow};
 pub use chrome::merge_chrome_traces;
+pub(crate) use flops::flops;
+pub use flops::{FlopCounter, FlopCounts};
 pub use overlap::Overlap;
 pub use profile::{Category, Event, MemorySample, Profile, Thread};
 pub use recorder::Span;

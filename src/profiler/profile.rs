@@ -64,6 +64,8 @@ pub struct Event {
     pub category: Category,
     /// Of a collective: the bytes that this rank gives or gets.
     pub bytes: Option<usize>,
+    /// Floating-point operations in it, without those of spans inside it; 0 where they are not counted.
+    pub flops: u64,
     /// When it began, in nanoseconds of `CLOCK_MONOTONIC`.
     pub start_ns: u64,
     /// How long it was.

@@ -117,6 +117,7 @@ struct Open {
     start_ns: u64,
     /// What spans inside it took.
     inner_ns: u64,
+    flops: u64,
 }
 
 struct Track {
@@ -163,6 +164,7 @@ impl Track {
             name: span.name,
             category: span.category,
             bytes: span.bytes,
+            flops: span.flops,
             start_ns: span.start_ns,
             duration_ns,
             self_ns: duration_ns - span.inner_ns,
@@ -189,7 +191,15 @@ fn begin(name: Cow<'static, str>, category: Category, bytes: Option<usize>) -> u
         }
         track.last_id += 1;
         let id = track.last_id;
-        track.open.push(Open { id, name, category, bytes, start_ns: now_ns(), inner_ns: 0 });
+        track.open.push(Open {
+            id,
+            name,
+            category,
+            bytes,
+            start_ns: now_ns(),
+            inner_ns: 0,
+            flops: 0,
+        });
         id
     });
     opened.unwrap_or(0)
@@ -210,6 +220,21 @@ fn end(id: u64) {
             while track.open.len() > place {
                 track.close(now);
             }
+        }
+    });
+}
+
+/// The innermost span of this thread does so many floating-point operations.
+pub(super) fn flops(count: u64) {
+    if !ON.load(Relaxed) {
+        return;
+    }
+    let _ = TRACK.try_with(|track| {
+        let mut track = track.lock();
+        if track.session == SESSION.load(SeqCst)
+            && let Some(span) = track.open.last_mut()
+        {
+            span.flops += count;
         }
     });
 }

@@ -2,6 +2,7 @@
 
 mod amp;
 mod autograd;
+mod flops;
 mod metrics;
 mod models;
 mod module;

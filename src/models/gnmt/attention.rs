@@ -69,8 +69,8 @@ impl BahdanauAttention {
     /// and `[keys, batch, key_size]` (batch first in all of them with `batch_first`). Keys from each
     /// sequence's length on get no attention.
     #[track_caller]
+    #[crate::nn::forward]
     pub fn forward(&self, query: &Tensor, keys: &Tensor, lengths: &[usize]) -> (Tensor, Tensor) {
-        let _scope = crate::nn::scope::enter(self);
         let turned = |t: &Tensor| if self.batch_first { t.clone() } else { t.transpose(0, 1) };
         let (query, keys) = (turned(query), turned(keys));
         let scores = self.scores(&self.linear_q.forward(&query), &self.linear_k.forward(&keys));

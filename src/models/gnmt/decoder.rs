@@ -86,6 +86,7 @@ impl ResidualRecurrentDecoder {
     /// Throws [`Error::Shape`] for inputs that do not fit, [`Error::Argument`] for a state of another
     /// number of layers.
     #[track_caller]
+    #[crate::nn::forward]
     pub fn forward(
         &self,
         inputs: &Tensor,
@@ -93,7 +94,6 @@ impl ResidualRecurrentDecoder {
         lengths: &[usize],
         state: Option<&[(Tensor, Tensor)]>,
     ) -> Decoded {
-        let _scope = crate::nn::scope::enter(self);
         let layers = 1 + self.rnn_layers.len();
         if let Some(state) = state
             && state.len() != layers

@@ -45,8 +45,8 @@ impl ResidualRecurrentEncoder {
     /// Throws [`Error::Argument`](crate::Error::Argument) for lengths that are 0, too long, or not one
     /// per sentence.
     #[track_caller]
+    #[crate::nn::forward]
     pub fn forward(&self, inputs: &Tensor, lengths: &[usize]) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         let drop = |x: &Tensor| x.dropout(self.dropout, self.training.get());
         let x = drop(&self.embedder.forward(inputs));
         let batch_first = self.batch_first;

@@ -108,8 +108,8 @@ impl GNMT {
     /// # Panics
     /// Throws [`Error::Shape`] for inputs that do not fit, [`Error::Argument`] for lengths that do not.
     #[track_caller]
+    #[crate::nn::forward]
     pub fn forward(&self, source: &Tensor, lengths: &[usize], target: &Tensor) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         let context = self.encoder.forward(source, lengths);
         self.decoder.forward(target, &context, lengths, None).logits
     }

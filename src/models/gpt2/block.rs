@@ -36,8 +36,8 @@ impl Forward for Conv1D {
     /// # Panics
     /// Throws [`Error::Shape`] unless the input is `[.., in_features]`.
     #[track_caller]
+    #[crate::nn::forward]
     fn forward(&self, input: &Tensor) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         let features = self.weight.size(0);
         if input.dim() == 0 || input.size(-1) != features {
             let message = format!("input is {:?}; must be [.., {features}]", input.shape());
@@ -95,13 +95,13 @@ impl GPT2Attention {
 
     /// `x` is `[batch, length, width]`; keys and values of the tokens before are in the cache.
     #[track_caller]
+    #[crate::nn::forward]
     fn forward(
         &self,
         x: &Tensor,
         attention: &AttentionOptions,
         cache: Option<&mut KeyValueCache>,
     ) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         let (batch, length, width) = (x.size(0) as i64, x.size(1) as i64, x.size(2) as i64);
         let heads = self.n_head as i64;
         let qkv = self.c_attn.forward(x).view([batch, length, 3, heads, width / heads]);
@@ -149,8 +149,8 @@ impl GPT2MLP {
 
 impl Forward for GPT2MLP {
     #[track_caller]
+    #[crate::nn::forward]
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         let inner = self.act.apply(&self.c_fc.forward(x));
         self.dropout.forward(&self.c_proj.forward(&inner))
     }

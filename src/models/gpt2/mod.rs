@@ -77,8 +77,8 @@ impl GPT2Model {
     /// Throws [`Error::Shape`] for inputs of other shapes, and [`Error::Argument`] for more tokens than
     /// the model has positions.
     #[track_caller]
+    #[crate::nn::forward]
     pub fn forward_with(&self, input_ids: &Tensor, mut inputs: GPT2Inputs) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         let &[_, length] = input_ids.shape() else {
             let message = format!("input_ids is {:?}; must be [batch, length]", input_ids.shape());
             throw(Error::shape("GPT2", message))
@@ -111,8 +111,8 @@ impl GPT2Model {
 impl Forward for GPT2Model {
     /// [`GPT2Model::forward_with`] without further inputs.
     #[track_caller]
+    #[crate::nn::forward]
     fn forward(&self, input_ids: &Tensor) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         self.forward_with(input_ids, GPT2Inputs::default())
     }
 }
@@ -169,8 +169,8 @@ impl GPT2LMHeadModel {
     /// # Panics
     /// As that.
     #[track_caller]
+    #[crate::nn::forward]
     pub fn forward_with(&self, input_ids: &Tensor, inputs: GPT2Inputs) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         self.logits(&self.transformer.forward_with(input_ids, inputs))
     }
 
@@ -231,8 +231,8 @@ impl GPT2LMHeadModel {
 impl Forward for GPT2LMHeadModel {
     /// [`GPT2LMHeadModel::forward_with`] without further inputs.
     #[track_caller]
+    #[crate::nn::forward]
     fn forward(&self, input_ids: &Tensor) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         self.forward_with(input_ids, GPT2Inputs::default())
     }
 }

@@ -205,8 +205,8 @@ impl RNNCell {
     /// # Panics
     /// Throws [`Error::Shape`] for shapes that do not fit.
     #[track_caller]
+    #[crate::nn::forward]
     pub fn forward(&self, input: &Tensor, hx: Option<&Tensor>) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         self.step(input, hx.map(|h| [h]).as_ref().map(|h| &h[..])).swap_remove(0)
     }
 }
@@ -227,8 +227,8 @@ impl GRUCell {
     /// # Panics
     /// Throws [`Error::Shape`] for shapes that do not fit.
     #[track_caller]
+    #[crate::nn::forward]
     pub fn forward(&self, input: &Tensor, hx: Option<&Tensor>) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         self.step(input, hx.map(|h| [h]).as_ref().map(|h| &h[..])).swap_remove(0)
     }
 }
@@ -250,8 +250,8 @@ impl LSTMCell {
     /// # Panics
     /// Throws [`Error::Shape`] for shapes that do not fit.
     #[track_caller]
+    #[crate::nn::forward]
     pub fn forward(&self, input: &Tensor, hx: Option<(&Tensor, &Tensor)>) -> (Tensor, Tensor) {
-        let _scope = crate::nn::scope::enter(self);
         let mut next = self.step(input, hx.map(|(h, c)| [h, c]).as_ref().map(|s| &s[..]));
         let c = next.swap_remove(1);
         (next.swap_remove(0), c)

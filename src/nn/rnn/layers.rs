@@ -410,8 +410,8 @@ macro_rules! forward_with_one_state {
             /// # Panics
             /// Throws [`Error::Shape`] for shapes that do not fit.
             #[track_caller]
+            #[crate::nn::forward]
             pub fn forward(&self, input: &Tensor, hx: Option<&Tensor>) -> (Tensor, Tensor) {
-                let _scope = crate::nn::scope::enter(self);
                 let (out, mut state) = self.0.padded(input, hx.map(|h| vec![h]));
                 (out, state.swap_remove(0))
             }
@@ -430,12 +430,12 @@ macro_rules! forward_with_one_state {
             /// # Panics
             /// Throws [`Error::Shape`] for shapes that do not fit.
             #[track_caller]
+            #[crate::nn::forward]
             pub fn forward_packed(
                 &self,
                 input: &PackedSequence,
                 hx: Option<&Tensor>,
             ) -> (PackedSequence, Tensor) {
-                let _scope = crate::nn::scope::enter(self);
                 let (out, mut state) = self.0.packed(input, hx.map(|h| vec![h]));
                 (out, state.swap_remove(0))
             }
@@ -479,12 +479,12 @@ impl LSTM {
     /// # Panics
     /// Throws [`Error::Shape`] for shapes that do not fit.
     #[track_caller]
+    #[crate::nn::forward]
     pub fn forward(
         &self,
         input: &Tensor,
         hx: Option<(&Tensor, &Tensor)>,
     ) -> (Tensor, (Tensor, Tensor)) {
-        let _scope = crate::nn::scope::enter(self);
         let (out, mut state) = self.0.padded(input, hx.map(|(h, c)| vec![h, c]));
         let c = state.swap_remove(1);
         (out, (state.swap_remove(0), c))
@@ -504,12 +504,12 @@ impl LSTM {
     /// # Panics
     /// Throws [`Error::Shape`] for shapes that do not fit.
     #[track_caller]
+    #[crate::nn::forward]
     pub fn forward_packed(
         &self,
         input: &PackedSequence,
         hx: Option<(&Tensor, &Tensor)>,
     ) -> (PackedSequence, (Tensor, Tensor)) {
-        let _scope = crate::nn::scope::enter(self);
         let (out, mut state) = self.0.packed(input, hx.map(|(h, c)| vec![h, c]));
         let c = state.swap_remove(1);
         (out, (state.swap_remove(0), c))

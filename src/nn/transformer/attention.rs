@@ -183,6 +183,7 @@ impl MultiheadAttention {
     /// # Panics
     /// Throws [`Error::Shape`] for shapes that do not fit.
     #[track_caller]
+    #[crate::nn::forward]
     pub fn forward(
         &self,
         query: &Tensor,
@@ -192,7 +193,6 @@ impl MultiheadAttention {
         attn_mask: Option<&Tensor>,
         weights: AttentionWeights,
     ) -> (Tensor, Option<Tensor>) {
-        let _scope = crate::nn::scope::enter(self);
         let single = query.dim() == 2;
         for (name, t) in [("query", query), ("key", key), ("value", value)] {
             if t.dim() != query.dim() || !(t.dim() == 2 || t.dim() == 3) {

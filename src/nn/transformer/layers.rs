@@ -176,13 +176,13 @@ impl TransformerEncoderLayer {
     /// # Panics
     /// Throws [`Error::Shape`](crate::Error::Shape) for shapes that do not fit.
     #[track_caller]
+    #[crate::nn::forward]
     pub fn forward(
         &self,
         src: &Tensor,
         src_mask: Option<&Tensor>,
         src_key_padding_mask: Option<&Tensor>,
     ) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         let attend = |x: &Tensor| {
             let none = AttentionWeights::None;
             let (out, _) = self.self_attn.forward(x, x, x, src_key_padding_mask, src_mask, none);
@@ -286,6 +286,7 @@ impl TransformerDecoderLayer {
     /// # Panics
     /// Throws [`Error::Shape`](crate::Error::Shape) for shapes that do not fit.
     #[track_caller]
+    #[crate::nn::forward]
     pub fn forward(
         &self,
         tgt: &Tensor,
@@ -293,7 +294,6 @@ impl TransformerDecoderLayer {
         (tgt_mask, tgt_key_padding_mask): (Option<&Tensor>, Option<&Tensor>),
         (memory_mask, memory_key_padding_mask): (Option<&Tensor>, Option<&Tensor>),
     ) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         let none = AttentionWeights::None;
         let own = |x: &Tensor| {
             let (out, _) = self.self_attn.forward(x, x, x, tgt_key_padding_mask, tgt_mask, none);

@@ -43,13 +43,13 @@ impl TransformerEncoder {
     /// # Panics
     /// Throws [`Error::Shape`] for shapes that do not fit.
     #[track_caller]
+    #[crate::nn::forward]
     pub fn forward(
         &self,
         src: &Tensor,
         mask: Option<&Tensor>,
         src_key_padding_mask: Option<&Tensor>,
     ) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         let step = |x: Tensor, layer: &TransformerEncoderLayer| {
             layer.forward(&x, mask, src_key_padding_mask)
         };
@@ -100,6 +100,7 @@ impl TransformerDecoder {
     /// # Panics
     /// Throws [`Error::Shape`] for shapes that do not fit.
     #[track_caller]
+    #[crate::nn::forward]
     pub fn forward(
         &self,
         tgt: &Tensor,
@@ -107,7 +108,6 @@ impl TransformerDecoder {
         tgt_masks: (Option<&Tensor>, Option<&Tensor>),
         memory_masks: (Option<&Tensor>, Option<&Tensor>),
     ) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         let step = |x: Tensor, layer: &TransformerDecoderLayer| {
             layer.forward(&x, memory, tgt_masks, memory_masks)
         };
@@ -214,8 +214,8 @@ impl Transformer {
     /// # Panics
     /// Throws [`Error::Shape`] for shapes that do not fit.
     #[track_caller]
+    #[crate::nn::forward]
     pub fn forward(&self, src: &Tensor, tgt: &Tensor, masks: &TransformerMasks) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         let batch = |t: &Tensor| {
             let first = self.encoder.layers.first().is_some_and(|layer| layer.batch_first());
             t.size(if first { 0 } else { 1 })

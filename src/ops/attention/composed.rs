@@ -8,6 +8,7 @@ use super::flash::Dropout;
 use super::plan::{OP, Plan};
 use crate::autograd::{Grads, no_grad};
 use crate::ops::{gpu, random};
+use crate::profiler::flops;
 use crate::tensor::{Dtype, Shape, Tensor};
 
 /// 0 where `mask` holds, else minus infinity.
@@ -47,6 +48,7 @@ impl Plan {
             let qkv = [q, k, v];
             let done = no_grad(|| cuda::dropped(gpu, self, qkv, mask, p));
             if let Some((y, logsum, dropout)) = done {
+                flops(OP, || self.flops(1, 1));
                 return self.clone().recorded(qkv, mask, y, logsum, Some(dropout));
             }
             cuda::allow_products();

@@ -27,8 +27,9 @@ use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::gpu;
+use crate::profiler::flops;
 use crate::tensor::Tensor;
-use plan::{OP, Plan};
+use plan::{BACKWARD, OP, Plan};
 /// Options of [`Tensor::scaled_dot_product_attention_with`].
 ///
 /// ```
@@ -190,6 +191,7 @@ impl Plan {
 
     /// Y and the logarithms of the sums.
     fn forward(&self, [q, k, v]: [&Tensor; 3], mask: Option<&Tensor>) -> (Tensor, Tensor) {
+        flops(OP, || self.flops(1, 1));
         if let Some(gpu) = gpu::of(OP, &[q, k, v, mask.unwrap_or(q)]) {
             return cuda::forward(gpu, self, [q, k, v], mask);
         }
@@ -205,6 +207,8 @@ impl Plan {
         dy: &Tensor,
         dropout: Option<Dropout>,
     ) -> Grads {
+        // The weights again; their gradient and dV; dQ and dK.
+        flops(BACKWARD, || self.flops(3, 2));
         if let Some(gpu) = gpu::of(OP, &[q, k, v, dy]) {
             if let Some(dropout) = dropout {
                 let of_y = (y, logsum);

@@ -4,6 +4,8 @@ use crate::cpu::attention::Attention;
 use crate::error::{Error, throw};
 use crate::tensor::{Dtype, Shape, Tensor, broadcast_shapes};
 
+/// The name under which backward's operations are counted.
+pub(super) const BACKWARD: &str = "scaled_dot_product_attention_backward";
 /// The op's name.
 pub(super) const OP: &str = "scaled_dot_product_attention";
 
@@ -15,6 +17,13 @@ pub(super) struct Plan {
 }
 
 impl Plan {
+    /// Operations of `by_depth` products of queries, keys and features, and `by_width` with the values' features.
+    pub(super) fn flops(&self, by_depth: usize, by_width: usize) -> u64 {
+        let a = &self.attention;
+        let pairs = self.batch.iter().product::<usize>() * a.queries * a.keys;
+        2 * pairs as u64 * (by_depth * a.depth + by_width * a.width) as u64
+    }
+
     #[track_caller]
     pub(super) fn new(
         q: &Tensor,

@@ -51,6 +51,7 @@ use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::{gpu, windows::taps::window_span};
+use crate::profiler::flops;
 use crate::tensor::{Dtype, Tensor};
 use cpu::{bias_gradient, data_gradient, forward, weight_gradient};
 use products::Products;
@@ -208,6 +209,10 @@ pub(super) fn check<const D: usize>(
 impl Products for Shape {
     const NAMES: [&'static str; 3] = ["conv2d", "conv2d_data", "conv2d_weight"];
 
+    fn flops(&self) -> u64 {
+        flops_of(&self.y(), &self.weight())
+    }
+
     fn output(&self, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
         if let Some(gpu) = gpu::of("conv2d", &[x, weight, bias.unwrap_or(x)]) {
             return no_grad(|| cuda::forward(gpu, &self.into(), &self.y(), x, weight, bias));
@@ -230,7 +235,14 @@ impl Products for Shape {
     }
 }
 
+/// An output element is a sum of products with all weights of its channel.
+fn flops_of(y: &[usize], weight: &[usize]) -> u64 {
+    let sizes = y.iter().chain(&weight[1..]);
+    sizes.map(|&size| size as u64).product::<u64>() * 2
+}
+
 fn convolved<S: Products>(shape: S, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+    flops(S::NAMES[0], || shape.flops());
     let inputs: SmallVec<[&Tensor; 3]> =
         [Some(x), Some(weight), bias].into_iter().flatten().collect();
     record(S::NAMES[0], &inputs, shape.output(x, weight, bias), |saver| {
@@ -241,7 +253,10 @@ fn convolved<S: Products>(shape: S, x: &Tensor, weight: &Tensor, bias: Option<&T
             let g = ctx.grad(0);
             let dx = ctx.get_for(0, &w).map(|w| data_op(shape, &g, &w));
             let dw = ctx.get_for(1, &x).map(|x| match ctx.place(1) {
-                Some(place) => shape.filters(&g, &x, Some(place)),
+                Some(place) => {
+                    flops(S::NAMES[2], || shape.flops());
+                    shape.filters(&g, &x, Some(place))
+                }
                 None => weight_op(shape, &g, &x),
             });
             let mut grads: SmallVec<[Option<Tensor>; 3]> = smallvec![dx, dw];
@@ -263,6 +278,7 @@ fn convolved<S: Products>(shape: S, x: &Tensor, weight: &Tensor, bias: Option<&T
 
 /// dx as an op of dy and w, for second derivatives.
 fn data_op<S: Products>(shape: S, dy: &Tensor, weight: &Tensor) -> Tensor {
+    flops(S::NAMES[1], || shape.flops());
     record(S::NAMES[1], &[dy, weight], shape.data(dy, weight), |saver| {
         let (dy, w) = (saver.save(dy), saver.save(weight));
         move |ctx| {
@@ -276,6 +292,7 @@ fn data_op<S: Products>(shape: S, dy: &Tensor, weight: &Tensor) -> Tensor {
 
 /// dw as an op of dy and x.
 fn weight_op<S: Products>(shape: S, dy: &Tensor, x: &Tensor) -> Tensor {
+    flops(S::NAMES[2], || shape.flops());
     record(S::NAMES[2], &[dy, x], shape.filters(dy, x, None), |saver| {
         let (dy, x) = (saver.save(dy), saver.save(x));
         move |ctx| {

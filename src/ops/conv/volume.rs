@@ -13,6 +13,7 @@
 //! dw       = the sum of the blocks' filter gradients
 //! ```
 
+use super::flops_of;
 use super::geometry::Geometry;
 use std::ops::Range;
 
@@ -313,6 +314,10 @@ fn for_blocks<T: Tiled + Element>(
 
 impl Products for Volume {
     const NAMES: [&'static str; 3] = ["conv3d", "conv3d_data", "conv3d_weight"];
+
+    fn flops(&self) -> u64 {
+        flops_of(&self.y(), &self.weight())
+    }
 
     fn output(&self, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
         if let Some(gpu) = gpu::of("conv3d", &[x, weight, bias.unwrap_or(x)]) {

@@ -23,6 +23,7 @@ use crate::cpu::recurrent::{self, Kept, Known, Panels, Recurrence, packed_len};
 use crate::ops::{
     compute_type::narrow, compute_type::widen, gpu, gpu::Gpu, products::bias_sums::column_sums,
 };
+use crate::profiler::flops;
 use crate::tensor::{Dtype, Tensor, dispatch};
 
 /// [`Direction::run`] for operands that [`Direction::fits`].
@@ -124,6 +125,11 @@ impl Plan {
         Tensor::cat(&[&both, &by_input.narrow(0, 2 * n, n), &by_state.narrow(0, 2 * n, n)], 0)
     }
 
+    /// Operations of the products with the recurrent weights, of all steps, forward or backward.
+    fn step_flops(&self, rows: usize) -> u64 {
+        2 * (rows * self.cell.gates() * self.hidden * self.hidden) as u64
+    }
+
     fn forward(&self, inputs: &[&Tensor]) -> Forward {
         if let Some(gpu) = gpu::of(self.name(), inputs) {
             return self.forward_on(gpu, inputs);
@@ -137,6 +143,7 @@ impl Plan {
         let inner = Tensor::empty([if self.cell.gates() > 1 { rows } else { 0 }, n], dtype);
         let out = Tensor::empty([rows, n], dtype);
         let recurrence = self.recurrence();
+        flops(self.name(), || self.step_flops(rows));
         dispatch!(compute dtype, self.name(), T => {
             let packed = Tensor::empty([packed_len::<T>(self.cell.gates(), n, n)], dtype);
             // SAFETY: contiguous tensors of this type; those that are written are new.
@@ -207,6 +214,7 @@ impl Plan {
         let by_state = Tensor::empty([if apart { rows } else { 0 }, width], compute);
         let before = Tensor::empty([rows, n], compute);
         let (recurrence, gated) = (self.recurrence(), !kept.is_empty());
+        flops(self.name(), || self.step_flops(rows));
         dispatch!(compute compute, self.name(), T => {
             let packed = Tensor::empty([packed_len::<T>(1, width, n)], compute);
             // SAFETY: contiguous tensors of this type; those that are written are new.

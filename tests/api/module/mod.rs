@@ -3,6 +3,7 @@
 mod hooks;
 mod identity;
 mod parametrizations;
+mod summary;
 
 use std::collections::{BTreeMap, HashMap};
 use std::marker::PhantomData;

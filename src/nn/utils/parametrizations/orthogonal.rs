@@ -77,8 +77,8 @@ fn tall(x: &Tensor) -> (Tensor, bool) {
 
 impl Parametrization for Orthogonal {
     #[track_caller]
+    #[crate::nn::forward]
     fn forward(&self, originals: &[Tensor]) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         let (x, transposed) = tall(&originals[0]);
         let (n, k) = (x.size(-2), x.size(-1));
         let q = match self.map {

@@ -91,8 +91,8 @@ impl SpectralNorm {
 
 impl Parametrization for SpectralNorm {
     #[track_caller]
+    #[crate::nn::forward]
     fn forward(&self, originals: &[Tensor]) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         let weight = &originals[0];
         let (Some(u), Some(v)) = (&self.u, &self.v) else { return self.unit(weight) };
         let matrix = self.matrix(weight);

@@ -34,8 +34,8 @@ impl WeightNorm {
 
 impl Parametrization for WeightNorm {
     #[track_caller]
+    #[crate::nn::forward]
     fn forward(&self, originals: &[Tensor]) -> Tensor {
-        let _scope = crate::nn::scope::enter(self);
         let (g, v) = (&originals[0], &originals[1]);
         v * (g / self.norm(v))
     }

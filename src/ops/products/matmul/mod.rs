@@ -27,6 +27,7 @@ use crate::autograd::{BackwardCtx, Saver, no_grad, record, record_with_tangent};
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
+use crate::profiler::flops;
 use crate::tensor::{Shape, Tensor, broadcast_shapes};
 use epilogue::{Epilogue, turned};
 
@@ -89,7 +90,7 @@ impl Tensor {
             return bilinear(self, other, Tensor::mm);
         }
         let shape = [self.shape()[0], other.shape()[1]];
-        let out = product(self, other, &shape, None);
+        let out = product("mm", self, other, &shape, None);
         let backward = |saver: &Saver<'_>| {
             let a = other.requires_grad().then(|| saver.save(self));
             let b = self.requires_grad().then(|| saver.save(other));
@@ -212,7 +213,7 @@ impl Tensor {
         if self.dtype() != mat1.dtype() {
             mismatch("addmm", self, mat1, "the dtypes must be equal; convert with `.to_dtype`")
         }
-        let out = product(mat1, mat2, &shape, Some(Epilogue { start: self, beta, alpha }));
+        let out = product("addmm", mat1, mat2, &shape, Some(Epilogue { start: self, beta, alpha }));
         record("addmm", &[self, mat1, mat2], out, |saver| {
             let a = mat2.requires_grad().then(|| saver.save(mat1));
             let b = mat1.requires_grad().then(|| saver.save(mat2));
@@ -271,12 +272,12 @@ impl Tensor {
         let shape = with_last(self.shape(), features);
         let epilogue = bias.map(|start| Epilogue { start, beta: 1.0, alpha: 1.0 });
         let out = if self.dim() == 2 {
-            product(self, &turned(weight), &[shape[0], features], epilogue)
+            product("linear", self, &turned(weight), &[shape[0], features], epilogue)
         } else {
             no_grad(|| {
                 let x = flat(&self.detach());
                 let rows = [x.shape()[0], features];
-                product(&x, &turned(weight), &rows, epilogue).reshape_to(&shape).detach()
+                product("linear", &x, &turned(weight), &rows, epilogue).reshape_to(&shape).detach()
             })
         };
         // Without a bias the third is not looked at.
@@ -295,11 +296,17 @@ impl Tensor {
                     }
                     _ => None,
                 };
+                let counted =
+                    || product_flops([g.shape()[1], shape[shape.len() - 1], g.shape()[0]], &[]);
                 if let Some((dw, db)) = joint {
+                    flops("mm", counted);
                     return smallvec![dx, Some(dw), Some(db)];
                 }
                 let dw = x.map(|x| match ctx.place(1) {
-                    Some(place) => no_grad(|| cpu::product_at(&g.t(), &x, place)),
+                    Some(place) => {
+                        flops("mm", counted);
+                        no_grad(|| cpu::product_at(&g.t(), &x, place))
+                    }
                     None => g.t().mm(&x),
                 });
                 let mut grads: SmallVec<[Option<Tensor>; 3]> = smallvec![dx, dw];
@@ -348,9 +355,21 @@ fn sum_rows(ctx: &BackwardCtx, g: &Tensor) -> Tensor {
     if ctx.create_graph() { g.sum_to(&g.shape()[1..]) } else { bias_sums::column_sums(g) }
 }
 
-/// The product of two matrices whose sizes and dtypes were checked.
+/// The operations of a product: a multiplication and an addition for each element of each inner product.
+fn product_flops([m, n, k]: [usize; 3], batch: &[usize]) -> u64 {
+    [m, n, k].iter().chain(batch).map(|&size| size as u64).product::<u64>() * 2
+}
+
+/// The product of two matrices whose sizes and dtypes were checked, as part of `op`.
 #[track_caller]
-fn product(a: &Tensor, b: &Tensor, shape: &[usize; 2], epilogue: Option<Epilogue>) -> Tensor {
+fn product(
+    op: &'static str,
+    a: &Tensor,
+    b: &Tensor,
+    shape: &[usize; 2],
+    epilogue: Option<Epilogue>,
+) -> Tensor {
+    flops(op, || product_flops([shape[0], shape[1], a.shape()[1]], &[]));
     let start = epilogue.as_ref().map_or(a, |e| e.start);
     let gpu = gpu::of("matmul", &[a, b, start]);
     match gpu {
@@ -362,6 +381,7 @@ fn product(a: &Tensor, b: &Tensor, shape: &[usize; 2], epilogue: Option<Epilogue
 /// Products of batches, which `a` and `b` broadcast to; nothing is recorded.
 #[track_caller]
 fn products(a: &Tensor, b: &Tensor, batch: &[usize], size: (usize, usize, usize)) -> Tensor {
+    flops("bmm", || product_flops(size.into(), batch));
     match gpu::of("matmul", &[a, b]) {
         Some(gpu) => cuda::products(gpu, a, b, batch, size),
         None => cpu::products(a, b, batch, size),
