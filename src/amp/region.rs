@@ -19,7 +19,10 @@ use crate::tensor::{Dtype, Tensor};
 /// Inputs are `&Tensor` or `Option<&Tensor>`, what they are bound to `Tensor` or `Option<Tensor>`.
 macro_rules! cast_op {
     ($op:expr, [$($name:ident = $input:expr),+] => $call:expr) => {
-        let _span = $crate::profiler::op_named(|| $op);
+        let _span = $crate::profiler::op_with(
+            || $op,
+            || Some(vec![$($crate::amp::shape_of(Option::from($input))),+]),
+        );
         if $crate::amp::is_active()
             && let Some(region) = $crate::amp::Region::enter($op, &[$(Option::from($input)),+])
         {
@@ -29,6 +32,11 @@ macro_rules! cast_op {
     };
 }
 pub(crate) use cast_op;
+
+/// An input's shape for a profile: none of one that is not given.
+pub(crate) fn shape_of(input: Option<&Tensor>) -> Vec<usize> {
+    input.map_or_else(Vec::new, |t| t.shape().to_vec())
+}
 
 /// While it lives, ops are not cast: they are parts of the one that was entered.
 pub(crate) struct Region {

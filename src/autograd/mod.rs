@@ -22,6 +22,7 @@ mod engine;
 pub mod forward_ad;
 pub mod functional;
 mod gradcheck;
+pub mod graph;
 mod hooks;
 mod inplace;
 mod mode;

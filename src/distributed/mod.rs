@@ -44,6 +44,7 @@
 //! ```
 
 mod barrier;
+mod bottleneck;
 mod collective;
 mod direction;
 mod elastic;

@@ -25,6 +25,7 @@ use super::spawner::pidfd_open;
 use super::variables::unknown_variables;
 use super::{MAX_CONNECTIONS, PARENT_PID, STORE_FD};
 use crate::error::{self, Error, pipes};
+use crate::profiler;
 
 static STORE: Mutex<Option<OwnedFd>> = Mutex::new(None);
 static HOOKED: AtomicBool = AtomicBool::new(false);
@@ -59,6 +60,7 @@ pub fn init() {
     if let Some(request) = entry::requested() {
         entry::run(request);
     }
+    profiler::announce();
 }
 
 fn set_up() {

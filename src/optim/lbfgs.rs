@@ -301,8 +301,11 @@ impl Optimizer for LBFGS {
     }
 
     fn step_with(&mut self, closure: &mut dyn FnMut() -> Tensor) -> Tensor {
-        let _span = profiler::span("LBFGS", Category::Optimizer);
-        no_grad(|| self.minimize(closure))
+        let span = profiler::span("LBFGS", Category::Optimizer);
+        let loss = no_grad(|| self.minimize(closure));
+        drop(span);
+        profiler::step_ended(|| self.params.first().map(Tensor::identity));
+        loss
     }
 
     fn parameters(&self) -> Vec<Tensor> {

@@ -57,15 +57,31 @@ impl Profile {
             all.push(about("thread_name", thread.tid.into(), json!({ "name": thread.name })));
         }
         for event in self.events() {
-            let args = match event.bytes {
-                Some(bytes) => json!({ "bytes": bytes }),
-                None => json!({}),
+            let mut args = serde_json::Map::new();
+            let mut about = |name: &str, value: Option<Value>| {
+                args.extend(value.map(|value| (name.to_owned(), value)));
             };
+            about("bytes", event.bytes.map(Value::from));
+            about("Input Dims", event.shapes.as_ref().map(|shapes| json!(shapes)));
+            about("flops", (event.flops > 0).then(|| event.flops.into()));
+            about("module", event.module.as_deref().map(Value::from));
+            about("at", event.at.map(|at| at.to_string().into()));
+            about("waited for rank", event.peer.map(Value::from));
+            about("device us", event.device_ns.map(|ns| us(ns).into()));
             all.push(json!({
                 "ph": "X", "name": event.name, "cat": event.category.to_string(), "pid": pid,
                 "tid": self.threads()[event.thread].tid, "ts": us(event.start_ns),
                 "dur": us(event.duration_ns), "args": args,
             }));
+        }
+        for device in self.memory_devices().into_iter().skip(1) {
+            let Ok(timeline) = self.memory_timeline(device) else { continue };
+            for (at, bytes) in timeline.samples {
+                all.push(json!({
+                    "ph": "C", "name": format!("allocated {device}"), "pid": pid,
+                    "ts": us(self.time().start + at), "args": { "bytes": bytes },
+                }));
+            }
         }
         for sample in self.memory() {
             all.push(json!({

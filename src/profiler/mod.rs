@@ -50,25 +50,38 @@
 //! Times are those of `CLOCK_MONOTONIC`, which all processes of a host share: [`merge_chrome_traces`] puts
 //! the ranks' files under each other, on one time axis.
 
+mod auto;
 mod averages;
+mod bottleneck;
 mod chrome;
+mod device;
 mod flops;
+mod memory;
 pub(crate) mod modules;
+mod options;
 mod overlap;
 mod profile;
+mod ranks;
 mod recorder;
+mod schedule;
 pub(crate) mod text;
 
 use std::borrow::Cow;
 
-pub use averages::{KeyAverages, KeyRow};
+pub(crate) use auto::{announce, step_ended};
+pub use averages::{GroupBy, KeyAverages, KeyRow, SortBy};
+pub use bottleneck::{Bottleneck, Part, PartKind};
 pub use chrome::merge_chrome_traces;
 pub(crate) use flops::flops;
 pub use flops::{FlopCounter, FlopCounts};
+pub use memory::{MemoryPeak, MemoryTimeline};
+pub use options::ProfilerOptions;
 pub use overlap::Overlap;
 pub use profile::{Category, Event, MemorySample, Profile, Thread};
+pub use ranks::JobBottleneck;
 pub use recorder::Span;
-pub(crate) use recorder::{op, op_named, span, span_of_bytes};
+pub(crate) use recorder::{op, op_named, op_with, span, span_of_bytes};
+pub use schedule::{Action, Schedule, ScheduledProfiler, schedule};
 
 use crate::error::{Error, throw};
 
@@ -95,7 +108,16 @@ pub(crate) const END_OF_BACKWARD: &str = "DistributedDataParallel.end_of_backwar
 /// As [`Profiler::start`]. A panic of `f` ends the recording and goes on.
 #[track_caller]
 pub fn profile<T>(f: impl FnOnce() -> T) -> (T, Profile) {
-    let profiler = Profiler::start();
+    profile_with(ProfilerOptions::default(), f)
+}
+
+/// [`profile`] with more than names and times (the arguments of `torch.profiler.profile`).
+///
+/// # Panics
+/// As [`profile`].
+#[track_caller]
+pub fn profile_with<T>(options: ProfilerOptions, f: impl FnOnce() -> T) -> (T, Profile) {
+    let profiler = Profiler::with(options);
     let result = f();
     (result, profiler.stop())
 }
@@ -127,7 +149,16 @@ impl Profiler {
     /// Throws [`Error::Other`] while another recording runs: there is one at a time.
     #[track_caller]
     pub fn start() -> Self {
-        if !recorder::start() {
+        Self::with(ProfilerOptions::default())
+    }
+
+    /// [`start`](Self::start) with more than names and times.
+    ///
+    /// # Panics
+    /// As that.
+    #[track_caller]
+    pub fn with(options: ProfilerOptions) -> Self {
+        if !recorder::start(options) {
             throw(Error::Other(
                 "Profiler::start: a recording is running in this process; stop that one first"
                     .into(),

@@ -3,6 +3,12 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
+use std::panic::Location;
+use std::sync::Arc;
+
+use super::options::ProfilerOptions;
+use crate::storage::Device;
+use crate::storage::living::Change;
 
 /// What kind of thing a span is.
 ///
@@ -76,6 +82,23 @@ pub struct Event {
     pub depth: usize,
     /// Its thread's place in [`Profile::threads`].
     pub thread: usize,
+    /// Shapes of an op's inputs, where they are recorded and the op tells them; those of a collective never.
+    pub shapes: Option<Vec<Vec<usize>>>,
+    /// Bytes of host memory that its thread took in it less those that it gave back, where they are recorded.
+    pub memory: isize,
+    /// The same without the spans directly inside it.
+    pub self_memory: isize,
+    /// The path of the module that computes, where they are recorded. Of a node of backward: the module whose
+    /// forward made it.
+    pub module: Option<Arc<str>>,
+    /// The user's line, where lines are recorded.
+    pub at: Option<&'static Location<'static>>,
+    /// Of a wait for other ranks: the one that came last.
+    pub peer: Option<usize>,
+    /// Nanoseconds of the current stream between its begin and its end, where a GPU's times are recorded.
+    pub device_ns: Option<u64>,
+    /// The same without the spans directly inside it.
+    pub self_device_ns: Option<u64>,
 }
 
 impl Event {
@@ -131,6 +154,11 @@ pub struct Profile {
     events: Vec<Event>,
     memory: Vec<MemorySample>,
     time: Range<u64>,
+    options: ProfilerOptions,
+    /// Blocks of memory that were made and freed, where that is recorded.
+    changes: Arc<Vec<Change>>,
+    /// Bytes of each device when the recording began.
+    bases: Vec<(Device, usize)>,
 }
 
 impl Profile {
@@ -139,10 +167,17 @@ impl Profile {
         mut events: Vec<Event>,
         mut memory: Vec<MemorySample>,
         time: Range<u64>,
+        options: ProfilerOptions,
     ) -> Self {
+        let (changes, bases) = (Arc::default(), Vec::new());
         events.sort_by_key(|e| (e.thread, e.start_ns, e.depth));
         memory.sort_by_key(|sample| sample.at_ns);
-        Profile { threads, events, memory, time }
+        Profile { threads, events, memory, time, options, changes, bases }
+    }
+
+    /// What was to be recorded.
+    pub fn options(&self) -> ProfilerOptions {
+        self.options
     }
 
     /// All spans, thread by thread, in the order in which they began: a span comes right before those
@@ -157,6 +192,29 @@ impl Profile {
     /// ```
     pub fn events(&self) -> &[Event] {
         &self.events
+    }
+
+    /// With the blocks of memory that were made and freed.
+    pub(super) fn with_changes(
+        mut self,
+        changes: Vec<Change>,
+        bases: Vec<(Device, usize)>,
+    ) -> Self {
+        (self.changes, self.bases) = (Arc::new(changes), bases);
+        self
+    }
+
+    pub(super) fn changes(&self) -> &[Change] {
+        &self.changes
+    }
+
+    /// Bytes of a device when the recording began.
+    pub(super) fn base(&self, device: Device) -> usize {
+        self.bases.iter().find(|(of, _)| *of == device).map_or(0, |(_, bytes)| *bytes)
+    }
+
+    pub(super) fn events_mut(&mut self) -> &mut [Event] {
+        &mut self.events
     }
 
     /// The threads that recorded something.

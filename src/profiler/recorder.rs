@@ -4,15 +4,24 @@
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 use parking_lot::Mutex;
 
+use super::device::Mark;
+use super::flops::Counting;
+use super::modules::{self, Watch};
+use super::options::ProfilerOptions;
 use super::profile::{Category, Event, MemorySample, Profile, Thread};
-use crate::storage::memory_stats;
+use crate::cuda;
+use crate::error::within::users_line;
+use crate::storage::host::taken_by_this_thread;
+use crate::storage::living::{self, Maker, now_ns};
 #[cfg(debug_assertions)]
 use crate::storage::race::Scope;
+use crate::storage::{Device, memory_stats};
 
 /// Whether spans are recorded: all that an op looks at when they are not.
 static ON: AtomicBool = AtomicBool::new(false);
@@ -22,6 +31,21 @@ static TAKEN: AtomicBool = AtomicBool::new(false);
 static SESSION: AtomicU64 = AtomicU64::new(0);
 /// When the recording began.
 static STARTED: AtomicU64 = AtomicU64::new(0);
+/// What the recording holds besides names and times.
+static WANTED: Mutex<Option<Wanted>> = Mutex::new(None);
+static SHAPES: AtomicBool = AtomicBool::new(false);
+static MEMORY: AtomicBool = AtomicBool::new(false);
+static LINES: AtomicBool = AtomicBool::new(false);
+static MODULES: AtomicBool = AtomicBool::new(false);
+static DEVICE: AtomicBool = AtomicBool::new(false);
+
+/// What a recording asks others for.
+struct Wanted {
+    options: ProfilerOptions,
+    _flops: Option<Counting>,
+    _modules: Option<Watch>,
+}
+
 /// All threads that recorded something.
 static TRACKS: Mutex<Vec<Arc<Mutex<Track>>>> = Mutex::new(Vec::new());
 
@@ -76,18 +100,34 @@ impl Drop for Span {
 
 /// The span of an op.
 #[inline(always)]
-#[cfg_attr(debug_assertions, track_caller)]
+#[track_caller]
 pub(crate) fn op(name: &'static str) -> Span {
     op_named(|| name)
 }
 
 /// The span of an op whose name has to be found out.
 #[inline(always)]
-#[cfg_attr(debug_assertions, track_caller)]
+#[track_caller]
 pub(crate) fn op_named(name: impl Fn() -> &'static str) -> Span {
+    op_with(name, || None)
+}
+
+/// The span of an op that tells its inputs' shapes.
+#[inline(always)]
+#[track_caller]
+pub(crate) fn op_with(
+    name: impl Fn() -> &'static str,
+    shapes: impl Fn() -> Option<Vec<Vec<usize>>>,
+) -> Span {
     #[cfg(debug_assertions)]
     let scope = Some(Scope::enter(&name));
-    let id = if ON.load(Relaxed) { begin(Cow::Borrowed(name()), Category::Op, None) } else { 0 };
+    let id = if ON.load(Relaxed) {
+        let shapes = if SHAPES.load(Relaxed) { shapes() } else { None };
+        let about = About { shapes, at: Some(Location::caller()), ..About::default() };
+        begin(Cow::Borrowed(name()), Category::Op, about)
+    } else {
+        0
+    };
     Span {
         id,
         #[cfg(debug_assertions)]
@@ -99,13 +139,38 @@ pub(crate) fn op_named(name: impl Fn() -> &'static str) -> Span {
 /// A span of another kind.
 #[inline(always)]
 pub(crate) fn span(name: impl Into<Cow<'static, str>>, category: Category) -> Span {
-    Span::new(if ON.load(Relaxed) { begin(name.into(), category, None) } else { 0 })
+    Span::new(if ON.load(Relaxed) { begin(name.into(), category, About::default()) } else { 0 })
 }
 
 /// A span of something that moves that many bytes.
 #[inline(always)]
 pub(crate) fn span_of_bytes(name: &'static str, category: Category, bytes: usize) -> Span {
-    Span::new(if ON.load(Relaxed) { begin(name.into(), category, Some(bytes)) } else { 0 })
+    let about = About { bytes: Some(bytes), ..About::default() };
+    Span::new(if ON.load(Relaxed) { begin(name.into(), category, about) } else { 0 })
+}
+
+impl Span {
+    /// Of a wait: the rank that came last.
+    #[inline]
+    pub(crate) fn waited_for(&self, rank: usize) {
+        if self.id != 0 {
+            let _ = TRACK.try_with(|track| {
+                if let Some(span) = track.lock().open.iter_mut().rfind(|span| span.id == self.id) {
+                    span.about.peer = Some(rank);
+                }
+            });
+        }
+    }
+}
+
+/// What is known of a span besides its name and times.
+#[derive(Default)]
+struct About {
+    bytes: Option<usize>,
+    shapes: Option<Vec<Vec<usize>>>,
+    at: Option<&'static Location<'static>>,
+    module: Option<Arc<str>>,
+    peer: Option<usize>,
 }
 
 /// A span that has not ended.
@@ -113,8 +178,12 @@ struct Open {
     id: u64,
     name: Cow<'static, str>,
     category: Category,
-    bytes: Option<usize>,
+    about: About,
     start_ns: u64,
+    /// Bytes of the thread at its start, and what spans inside it took.
+    memory: isize,
+    inner_memory: isize,
+    device: Option<Mark>,
     /// What spans inside it took.
     inner_ns: u64,
     flops: u64,
@@ -126,6 +195,8 @@ struct Track {
     last_id: u64,
     open: Vec<Open>,
     ended: Vec<Event>,
+    /// The marks of those that have some: place in `ended`, begin and end.
+    marks: Vec<(usize, Mark, Mark)>,
     memory: Vec<MemorySample>,
 }
 
@@ -139,6 +210,7 @@ impl Track {
             last_id: 0,
             open: Vec::new(),
             ended: Vec::new(),
+            marks: Vec::new(),
             memory: Vec::new(),
         }
     }
@@ -149,6 +221,7 @@ impl Track {
             self.session = session;
             self.open.clear();
             self.ended.clear();
+            self.marks.clear();
             self.memory.clear();
         }
     }
@@ -157,19 +230,37 @@ impl Track {
     fn close(&mut self, now: u64) {
         let Some(span) = self.open.pop() else { return };
         let duration_ns = now - span.start_ns;
+        let memory = match MEMORY.load(Relaxed) {
+            true => taken_by_this_thread() - span.memory,
+            false => 0,
+        };
         if let Some(around) = self.open.last_mut() {
             around.inner_ns += duration_ns;
+            around.inner_memory += memory;
+        }
+        if let Some(begin) = span.device
+            && let Some(end) = Mark::of(begin.device())
+        {
+            self.marks.push((self.ended.len(), begin, end));
         }
         self.ended.push(Event {
             name: span.name,
             category: span.category,
-            bytes: span.bytes,
+            bytes: span.about.bytes,
             flops: span.flops,
             start_ns: span.start_ns,
             duration_ns,
             self_ns: duration_ns - span.inner_ns,
             depth: self.open.len(),
             thread: 0,
+            shapes: span.about.shapes,
+            memory,
+            self_memory: memory - span.inner_memory,
+            module: span.about.module,
+            at: span.about.at,
+            peer: span.about.peer,
+            device_ns: None,
+            self_device_ns: None,
         });
         let bytes = memory_stats().in_use;
         if self.memory.last().is_none_or(|last| last.bytes != bytes) {
@@ -181,7 +272,11 @@ impl Track {
 /// Opens a span on this thread: its number, or 0 for a part of one of the same name.
 #[cold]
 #[inline(never)]
-fn begin(name: Cow<'static, str>, category: Category, bytes: Option<usize>) -> u64 {
+fn begin(name: Cow<'static, str>, category: Category, mut about: About) -> u64 {
+    about.at = about.at.filter(|_| LINES.load(Relaxed)).map(users_line);
+    if MODULES.load(Relaxed) {
+        about.module = modules::current();
+    }
     // A thread that ends has no track any more.
     let opened = TRACK.try_with(|track| {
         let mut track = track.lock();
@@ -191,11 +286,17 @@ fn begin(name: Cow<'static, str>, category: Category, bytes: Option<usize>) -> u
         }
         track.last_id += 1;
         let id = track.last_id;
+        let computes = matches!(category, Category::Op | Category::Backward | Category::Optimizer);
+        let device = if computes && DEVICE.load(Relaxed) { Mark::here() } else { None };
+        let memory = if MEMORY.load(Relaxed) { taken_by_this_thread() } else { 0 };
         track.open.push(Open {
             id,
             name,
             category,
-            bytes,
+            about,
+            memory,
+            inner_memory: 0,
+            device,
             start_ns: now_ns(),
             inner_ns: 0,
             flops: 0,
@@ -239,10 +340,63 @@ pub(super) fn flops(count: u64) {
     });
 }
 
+/// Bytes of host tensors when the recording began.
+static BASE: Mutex<usize> = Mutex::new(0);
+
+/// Who makes a block of memory on this thread.
+fn maker() -> Maker {
+    let op = TRACK.try_with(|track| {
+        let track = track.lock();
+        let computes = |span: &&Open| {
+            matches!(span.category, Category::Op | Category::Backward | Category::Optimizer)
+        };
+        track.open.iter().rfind(computes).map(|span| span.name.clone())
+    });
+    Maker { op: op.ok().flatten(), module: modules::current() }
+}
+
+/// Bytes of each device at the begin of the recording that made those changes.
+fn bases(changes: &[living::Change]) -> Vec<(Device, usize)> {
+    let mut bases = vec![(Device::Cpu, *BASE.lock())];
+    for change in changes {
+        let Device::Cuda(index) = change.device else { continue };
+        if bases.iter().any(|(device, _)| *device == change.device) {
+            continue;
+        }
+        // From what is there now, back over all changes.
+        let mut bytes = cuda::memory::memory_allocated(index).unwrap_or(0);
+        for change in changes.iter().rev().filter(|other| other.device == change.device) {
+            bytes = match change.made {
+                Some(_) => bytes.saturating_sub(change.bytes),
+                None => bytes + change.bytes,
+            };
+        }
+        bases.push((change.device, bytes));
+    }
+    bases
+}
+
 /// Starts a recording; false while there is one.
-pub(super) fn start() -> bool {
+pub(super) fn start(options: ProfilerOptions) -> bool {
     if TAKEN.swap(true, SeqCst) {
         return false;
+    }
+    let switches = [
+        (&SHAPES, options.record_shapes),
+        (&MEMORY, options.profile_memory),
+        (&LINES, options.with_stack),
+        (&MODULES, options.with_modules),
+        (&DEVICE, options.cuda),
+    ];
+    switches.iter().for_each(|(switch, on)| switch.store(*on, SeqCst));
+    *WANTED.lock() = Some(Wanted {
+        options,
+        _flops: options.with_flops.then(Counting::new),
+        _modules: options.with_modules.then(Watch::new),
+    });
+    if options.profile_memory {
+        *BASE.lock() = memory_stats().in_use;
+        living::watch(maker);
     }
     SESSION.fetch_add(1, SeqCst);
     STARTED.store(now_ns(), SeqCst);
@@ -264,6 +418,9 @@ pub(super) fn stop() -> Profile {
         }
         let thread = threads.len();
         threads.push(track.thread.clone());
+        for (place, begin, end) in std::mem::take(&mut track.marks) {
+            track.ended[place].device_ns = begin.until(&end);
+        }
         events.extend(track.ended.drain(..).map(|event| Event { thread, ..event }));
         memory.append(&mut track.memory);
         // Spans that are open now end outside of any recording.
@@ -271,14 +428,12 @@ pub(super) fn stop() -> Profile {
     }
     tracks.retain(|track| Arc::strong_count(track) > 1);
     drop(tracks);
+    let options = WANTED.lock().take().map(|wanted| wanted.options).unwrap_or_default();
+    let changes = if options.profile_memory { living::unwatch() } else { Vec::new() };
+    let bases = bases(&changes);
     TAKEN.store(false, SeqCst);
-    Profile::new(threads, events, memory, start_ns..end_ns)
-}
-
-/// `CLOCK_MONOTONIC`: the same for all processes of a host.
-fn now_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call writes to `time`, which is there; this clock exists on every Linux.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    let profile = Profile::new(threads, events, memory, start_ns..end_ns, options);
+    let mut profile = profile.with_changes(changes, bases);
+    profile.find_self_device_times();
+    profile
 }

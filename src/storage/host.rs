@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-use super::arena;
+use super::{Device, arena, living};
 use crate::error::{Error, throw};
 
 /// Blocks start at a cache line, which is also what the widest vector loads want.
@@ -189,7 +189,8 @@ impl HostBlock {
     /// ```
     ///
     /// # Panics
-    /// Throws [`Error::Device`] when the system is out of memory, naming the size and what is held.
+    /// Throws [`Error::OutOfMemory`] when the system is out of memory, or a limit would be exceeded: it names the
+    /// size, what is held, and the largest living tensors with the lines that made them.
     #[track_caller]
     #[inline]
     pub fn new(nbytes: usize) -> Self {
@@ -202,10 +203,14 @@ impl HostBlock {
             cache.count(class_size(class) as isize);
             Some(block)
         });
-        match own {
+        let block = match own {
             Ok(Some(ptr)) => HostBlock { ptr, kind: class },
             _ => Self::not_kept_here(class, nbytes),
+        };
+        if living::is_watched() {
+            living::made(Device::Cpu, block.ptr.addr().get(), class_size(class));
         }
+        block
     }
 
     /// A block that this thread has not kept.
@@ -226,12 +231,20 @@ impl HostBlock {
             out_of_memory(nbytes);
         }
         let size = nbytes.next_multiple_of(arena::UNIT);
+        if let Some((limit, whose)) = living::limit()
+            && memory_stats().in_use.saturating_add(size) > limit
+        {
+            over_limit(nbytes, limit, whose);
+        }
         let piece = arena::take(size).or_else(|| {
             empty_cache();
             arena::take(size)
         });
         let Some(ptr) = piece else { out_of_memory(nbytes) };
         count(size as isize);
+        if size >= living::LARGE || living::is_watched() {
+            living::made(Device::Cpu, ptr.addr().get(), size);
+        }
         HostBlock { ptr, kind: CLASSES + size / arena::UNIT }
     }
 
@@ -239,6 +252,9 @@ impl HostBlock {
     fn free_large(&self) {
         let size = (self.kind - CLASSES) * arena::UNIT;
         count(-(size as isize));
+        if size >= living::LARGE || living::is_watched() {
+            living::freed(Device::Cpu, self.ptr.addr().get(), size);
+        }
         // SAFETY: `large` took it with this size, and the block is being dropped.
         unsafe { arena::give(self.ptr, size) };
     }
@@ -257,6 +273,9 @@ impl Drop for HostBlock {
             return self.free_large();
         }
         let size = class_size(self.kind) as isize;
+        if living::is_watched() {
+            living::freed(Device::Cpu, self.ptr.addr().get(), size as usize);
+        }
         let kept = CACHE.try_with(|cache| {
             cache.count(-size);
             cache.push(self.kind, self.ptr)
@@ -270,6 +289,12 @@ impl Drop for HostBlock {
     }
 }
 
+/// Bytes that this thread has taken, less those that it gave back; what others do is not in it.
+pub(crate) fn taken_by_this_thread() -> isize {
+    let number = CACHE.try_with(|cache| cache.in_use.get().map(|number| number.load(Relaxed)));
+    number.ok().flatten().unwrap_or(0)
+}
+
 /// Counts bytes that this thread takes, or gives back.
 fn count(bytes: isize) {
     if CACHE.try_with(|cache| cache.count(bytes)).is_err() {
@@ -280,6 +305,11 @@ fn count(bytes: isize) {
 #[track_caller]
 fn reserve(class: usize, nbytes: usize) -> NonNull<u8> {
     let layout = layout_of(class);
+    if let Some((limit, whose)) = living::limit()
+        && memory_stats().in_use.saturating_add(layout.size()) > limit
+    {
+        over_limit(nbytes, limit, whose);
+    }
     // SAFETY: the layout's size is never zero.
     let mut raw = unsafe { alloc(layout) };
     if raw.is_null() {
@@ -296,10 +326,24 @@ fn reserve(class: usize, nbytes: usize) -> NonNull<u8> {
 #[cold]
 fn out_of_memory(nbytes: usize) -> ! {
     let stats = memory_stats();
-    throw(Error::Device(format!(
-        "out of host memory: {nbytes} bytes asked for, {} bytes in tensors, {} bytes cached",
-        stats.in_use,
-        stats.reserved - stats.in_use
+    throw(Error::OutOfMemory(format!(
+        "the host has no room for {}: {nbytes} bytes asked for, {} in tensors, {} cached{}",
+        living::bytes(nbytes),
+        living::bytes(stats.in_use),
+        living::bytes(stats.reserved - stats.in_use),
+        living::report(Device::Cpu)
+    )))
+}
+
+#[track_caller]
+#[cold]
+fn over_limit(nbytes: usize, limit: usize, whose: &str) -> ! {
+    throw(Error::OutOfMemory(format!(
+        "the host has no room for {}: {} in tensors, of {} that the process may have ({whose}){}",
+        living::bytes(nbytes),
+        living::bytes(memory_stats().in_use),
+        living::bytes(limit),
+        living::report(Device::Cpu)
     )))
 }
 
@@ -411,6 +455,6 @@ mod tests {
     #[test]
     fn an_impossible_size_is_an_error() {
         let error = crate::error::catch(|| HostBlock::new(1 << 50)).unwrap_err();
-        assert!(error.to_string().contains("out of host memory"), "{error}");
+        assert!(error.to_string().contains("the host has no room for 1048576.00 GiB"), "{error}");
     }
 }

@@ -19,6 +19,7 @@ mod arena;
 mod device;
 #[doc(hidden)]
 pub mod host;
+pub(crate) mod living;
 mod opened;
 pub(crate) mod race;
 pub mod shared;
@@ -32,6 +33,7 @@ use parking_lot::Mutex;
 
 pub use device::Device;
 pub use host::{HostBlock, MemoryStats, empty_cache, memory_stats};
+pub use living::set_host_memory_limit;
 pub(crate) use opened::{Name, Opened, ready_event};
 pub use shared::SharedMemory;
 
@@ -66,6 +68,19 @@ struct OnGpu {
     sent: Option<(cuda::Event, u64)>,
     /// How many graphs had been recorded when it was made: later ones may use its address.
     made: u64,
+    _known: Known,
+}
+
+/// A GPU's block among the living ones.
+#[derive(Debug)]
+struct Known(Option<(Device, usize, usize)>);
+
+impl Drop for Known {
+    fn drop(&mut self) {
+        if let Some((device, address, nbytes)) = self.0 {
+            living::freed(device, address, nbytes);
+        }
+    }
 }
 
 /// Memory of a GPU as another process gets it.
@@ -166,8 +181,18 @@ impl Storage {
         match cuda::Block::new(nbytes, index) {
             Ok(block) => {
                 let ptr = block.as_ptr();
-                let owner = Owner::Cuda(OnGpu { block, sent: None, made: cuda::graph::recorded() });
+                let device = Device::Cuda(index);
+                let is_told = nbytes >= living::LARGE || living::is_watched();
+                let known = is_told.then_some((device, ptr.addr(), nbytes));
+                if is_told {
+                    living::made(device, ptr.addr(), nbytes);
+                }
+                let (made, _known) = (cuda::graph::recorded(), Known(known));
+                let owner = Owner::Cuda(OnGpu { block, sent: None, made, _known });
                 Self::new(ptr, nbytes, Device::Cuda(index), owner)
+            }
+            Err(Error::OutOfMemory(message)) => {
+                throw(Error::OutOfMemory(message + &living::report(Device::Cuda(index))))
             }
             Err(error) => throw(error),
         }

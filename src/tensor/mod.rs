@@ -30,8 +30,8 @@ use smallvec::SmallVec;
 use crate::autograd::{AutogradMeta, is_inference_mode_enabled};
 use crate::counted::{Counted, counted};
 use crate::error::{Error, throw};
-use crate::storage::Storage;
 use crate::storage::race::{Elements, InFlight, Use};
+use crate::storage::{Storage, living};
 use data::DtypeCell;
 
 pub use crate::storage::Device;
@@ -137,6 +137,9 @@ impl Tensor {
             nbytes = more;
         }
         let (storage, flags) = (Storage::on(device, nbytes), Self::first_flags() | CONTIGUOUS);
+        if nbytes >= living::LARGE {
+            living::holds(device, storage.address().addr(), &dtype, shape);
+        }
         match Layout::is_inline(shape) {
             true => Self::placed(storage, || Layout::contiguous_inline(shape), dtype, None, flags),
             false => Self::placed(storage, || Layout::contiguous(shape), dtype, None, flags),

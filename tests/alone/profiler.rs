@@ -10,8 +10,11 @@ use torchrs::multiprocessing::Process;
 use torchrs::nn::{self, Forward, Module, functional as F};
 use torchrs::ops::Pool2dOptions;
 use torchrs::optim::{Optimizer, SGD, SGDOptions};
-use torchrs::profiler::{self, Category, Event, Profile, Profiler, record_function};
-use torchrs::{Dtype, Result, Tensor, catch, set_num_threads};
+use torchrs::profiler::{
+    self, Category, Event, GroupBy, PartKind, Profile, Profiler, ProfilerOptions, SortBy,
+    record_function,
+};
+use torchrs::{Device, Dtype, Result, Tensor, catch, set_num_threads};
 
 use super::alone;
 
@@ -303,6 +306,31 @@ fn train(folder: std::path::PathBuf) -> Result<()> {
     );
     let path = folder.join(format!("{}.json", group.rank()));
     profile.export_chrome_trace(&path)?;
+    // Rank 1 is late.
+    let mut optimizer = SGD::new(model.parameters(), SGDOptions::default());
+    group.barrier()?;
+    let ((), profile) = profiler::profile(|| {
+        for _ in 0..3 {
+            if group.rank() == 1 {
+                std::thread::sleep(std::time::Duration::from_millis(60));
+            }
+            step();
+            optimizer.step();
+        }
+    });
+    let own = profile.bottleneck();
+    assert_eq!((own.rank, own.steps), (Some(group.rank()), 3), "{own}");
+    let job = own.gather(&group)?;
+    let text = job.to_string();
+    let waited: u64 =
+        job.ranks[0].waited_for.iter().filter(|(rank, _)| *rank == 1).map(|w| w.1).sum();
+    assert!(waited > 100_000_000 && job.ranks[0].share(PartKind::Waiting) > 0.2, "{text}");
+    assert!(job.ranks[1].share(PartKind::Host) > 0.2, "{text}");
+    assert_eq!(job.straggler(), Some(1), "{text}");
+    assert!(
+        text.contains("The others waited for rank 1") && text.contains("on between ops"),
+        "{text}"
+    );
     group.barrier()
 }
 
@@ -342,4 +370,188 @@ fn the_ranks_traces_show_buckets_that_are_reduced_during_backward() {
     let pids: Vec<_> = events.iter().filter(names).map(|e| &e["pid"]).collect();
     let (a, b) = (first(pids[0]), first(pids[1]));
     assert!(a.start < b.end && b.start < a.end, "{a:?} and {b:?} do not overlap");
+}
+
+#[test]
+fn a_table_has_pytorchs_columns_and_those_that_were_asked_for() {
+    let _alone = alone();
+    let layer = nn::Linear::new(8, 8);
+    let x = Tensor::ones([4, 8], Dtype::F32);
+    let train = || layer.forward(&x).sum().backward();
+    let ((), plain) = profiler::profile(train);
+    let head = |table: &str| {
+        table
+            .lines()
+            .nth(1)
+            .unwrap()
+            .split("  ")
+            .filter(|c| !c.is_empty())
+            .map(|c| c.trim().to_owned())
+            .collect::<Vec<_>>()
+    };
+    let columns = [
+        "Name",
+        "Self CPU %",
+        "Self CPU",
+        "CPU total %",
+        "CPU total",
+        "CPU time avg",
+        "# of Calls",
+    ];
+    assert_eq!(head(&plain.key_averages().to_string()), columns);
+    let ((), profile) = profiler::profile_with(ProfilerOptions::all(), train);
+    let by = GroupBy { input_shape: true, stack: true, module: true };
+    let averages = profile.key_averages_by(by);
+    let table = averages.table(SortBy::Flops, 3);
+    let more = [
+        "CPU Mem",
+        "Self CPU Mem",
+        "# of Calls",
+        "Input Shapes",
+        "Source Location",
+        "Module",
+        "Total FLOPs",
+    ];
+    assert_eq!(head(&table)[6..], more);
+    let linear = averages
+        .rows()
+        .iter()
+        .find(|row| row.name == "linear" && row.category == Category::Op)
+        .unwrap();
+    assert_eq!(linear.shapes, Some(vec![vec![4, 8], vec![8, 8], vec![8]]));
+    assert_eq!((linear.flops, linear.module.as_deref()), (2 * 4 * 8 * 8, Some("Linear")));
+    assert!(linear.at.as_ref().unwrap().starts_with("tests/alone/profiler.rs:"), "{table}");
+    assert_eq!(linear.memory, 4 * 8 * 4);
+    // Backward goes back into the module, and its operations are those of its products.
+    let backward = averages
+        .rows()
+        .iter()
+        .find(|row| row.name == "linear" && row.category == Category::Backward);
+    let backward = backward.unwrap();
+    assert_eq!((backward.flops, backward.module.as_deref()), (2 * 4 * 8 * 8, Some("Linear")));
+    assert!(table.contains("512") && table.contains("linear (backward)"), "{table}");
+    assert!(table.contains("Self CPU time total: "));
+}
+
+#[test]
+fn the_memory_at_the_peak_is_told_by_op_module_and_line() {
+    let _alone = alone();
+    let kept = Tensor::ones([1 << 20], Dtype::F32);
+    let layer = nn::Linear::no_bias(1024, 1024);
+    let x = Tensor::ones([2048, 1024], Dtype::F32);
+    let options =
+        ProfilerOptions { profile_memory: true, with_modules: true, ..Default::default() };
+    let ((), profile) = profiler::profile_with(options, || {
+        let y = layer.forward(&x);
+        drop(y.exp() + 1.0);
+        drop(kept);
+        drop(x.sin());
+    });
+    let timeline = profile.memory_timeline(Device::Cpu).unwrap();
+    let peak = &timeline.peak;
+    let of = |list: &[(String, usize)], name: &str| {
+        list.iter().find(|(n, _)| n.contains(name)).map(|l| l.1)
+    };
+    let y = 2048 * 1024 * 4;
+    assert_eq!(["linear", "exp", "add"].map(|op| of(&peak.by_op, op)), [Some(y); 3], "{timeline}");
+    assert!(of(&peak.by_op, "made before").unwrap() >= 3 * (4 << 20), "{timeline}");
+    assert_eq!(of(&peak.by_op, "sin"), None);
+    assert_eq!(of(&peak.by_module, "Linear"), Some(y), "{timeline}");
+    assert!(of(&peak.by_line, "tests/alone/profiler.rs:").unwrap() >= y, "{timeline}");
+    let sum: usize = peak.by_op.iter().map(|(_, n)| n).sum();
+    assert_eq!(sum, peak.bytes);
+    let least = timeline.samples.iter().map(|s| s.1).min().unwrap();
+    assert!(least + (4 << 20) <= timeline.samples[0].1, "what was there before is freed too");
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["memory.html", "memory.svg"] {
+        profile.export_memory_timeline(folder.path().join(name)).unwrap();
+        let text = std::fs::read_to_string(folder.path().join(name)).unwrap();
+        assert_eq!((text.matches("<svg").count(), text.matches("</svg>").count()), (1, 1));
+    }
+    let error = profile.export_memory_timeline(folder.path().join("memory.png")).unwrap_err();
+    assert!(error.to_string().contains(".html nor .svg"), "{error}");
+    let ((), without) = profiler::profile(|| ());
+    let error = without.memory_timeline(Device::Cpu).unwrap_err();
+    assert!(error.to_string().contains("profile_memory"), "{error}");
+}
+
+#[test]
+fn a_report_names_data_and_the_program_and_gives_advice() {
+    let _alone = alone();
+    let pause = |ms| std::thread::sleep(std::time::Duration::from_millis(ms));
+    #[derive(serde::Serialize, serde::Deserialize)]
+    struct Slow;
+    impl torchrs::data::Dataset for Slow {
+        type Sample = Tensor;
+        fn len(&self) -> usize {
+            4
+        }
+        fn get(&self, _: usize) -> Result<Tensor> {
+            std::thread::sleep(std::time::Duration::from_millis(15));
+            Ok(Tensor::ones([8], Dtype::F32))
+        }
+    }
+    let loader = DataLoader::builder(Slow).batch_size(1).build().unwrap();
+    let layer = nn::Linear::new(8, 1);
+    let mut optimizer = SGD::new(layer.parameters(), SGDOptions::default());
+    let ((), profile) = profiler::profile(|| {
+        for batch in &loader {
+            layer.forward(&batch.unwrap()).sum().backward();
+            optimizer.step();
+            pause(5);
+        }
+    });
+    let report = profile.bottleneck();
+    let text = report.to_string();
+    assert_eq!(
+        (report.parts[0].kind, report.parts[1].kind, report.steps),
+        (PartKind::Data, PartKind::Host, 4)
+    );
+    assert!(report.share(PartKind::Data) > 0.5, "{text}");
+    assert_eq!(report.parts.iter().map(|part| part.ns).sum::<u64>(), report.wall_ns);
+    assert!(text.contains("- waiting for data (") && text.contains("`workers`"), "{text}");
+}
+
+/// Set in the process that is to record itself.
+const RECORDS: &str = "TORCHRS_TEST_RECORDS";
+
+#[test]
+fn a_folder_in_the_environment_is_enough() {
+    if let Ok(steps) = std::env::var(RECORDS) {
+        let layer = nn::Linear::new(8, 1);
+        let mut optimizer = SGD::new(layer.parameters(), SGDOptions::default());
+        let mut other = SGD::new(layer.parameters()[1..].to_vec(), SGDOptions::default());
+        for _ in 0..steps.parse().unwrap() {
+            layer.forward(&Tensor::ones([2, 8], Dtype::F32)).sum().backward();
+            optimizer.step();
+            other.step();
+        }
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let run = |steps: &str, range: &str| {
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "profiler::a_folder_in_the_environment_is_enough", "--nocapture"])
+            .env(RECORDS, steps)
+            .env("RANK", "3")
+            .env("TORCHRS_PROFILE", folder.path())
+            .env("TORCHRS_PROFILE_STEPS", range)
+            .output();
+        String::from_utf8_lossy(&output.unwrap().stderr).into_owned()
+    };
+    let report = folder.path().join("report-rank3.txt");
+    let read = || std::fs::read_to_string(&report).unwrap();
+    let said = run("8", "2..5");
+    assert!(said.contains("report-rank3.txt"), "{said}");
+    let text = read();
+    assert!(text.starts_with("Optimizer steps 2 to 5\n") && text.contains("on rank 3, "), "{text}");
+    assert!(text.contains("Self CPU time total") && text.contains("linear (backward)"), "{text}");
+    assert!(folder.path().join("trace-rank3.json").exists());
+    // It ends before the last of them, before the first, and with steps that are none.
+    run("4", "2..50");
+    assert!(read().starts_with("Optimizer steps 2 to 4\n"), "{}", read());
+    let said = run("4", "20..30");
+    assert!(said.contains("ended after 4 optimizer steps, before step 20"), "{said}");
+    let said = run("4", "7");
+    assert!(said.contains("TORCHRS_PROFILE_STEPS: is `7`: must be two steps"), "{said}");
 }

@@ -29,7 +29,7 @@ pub const FLOORS: &[Floor] = &[
     ("cpu", &["error", "loops"]),
     ("cuda", &["error", "loops"]),
     ("storage", &["counted", "cuda", "error"]),
-    ("profiler", &["error", "job", "storage"]),
+    ("profiler", &["cuda", "error", "job", "storage"]),
     ("tensor", &["counted", "cpu", "cuda", "error", "profiler", "storage"]),
     ("autograd", &["counted", "cuda", "error", "profiler", "storage", "tensor"]),
     ("amp", &["autograd", "error", "profiler", "storage", "tensor"]),
@@ -40,7 +40,7 @@ pub const FLOORS: &[Floor] = &[
             "storage", "tensor",
         ],
     ),
-    ("multiprocessing", &["cuda", "error", "job", "storage", "tensor"]),
+    ("multiprocessing", &["cuda", "error", "job", "profiler", "storage", "tensor"]),
     (
         "data",
         &[

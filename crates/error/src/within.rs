@@ -72,6 +72,18 @@ impl Drop for Within<'_> {
     }
 }
 
+/// The user's line that led to `at`: that itself, or the innermost line noted here that is outside the library.
+pub fn users_line(at: &'static Location<'static>) -> &'static Location<'static> {
+    if !is_library(at) {
+        return at;
+    }
+    let noted = AT_WORK.try_with(|entries| {
+        let entries = entries.try_borrow().ok()?;
+        entries.iter().rev().map(|e| e.at).find(|at| !is_library(at))
+    });
+    noted.ok().flatten().unwrap_or(at)
+}
+
 /// True for a line of the library's own sources, in whichever of its crates.
 pub fn is_library(at: &Location<'_>) -> bool {
     is_sibling(file!(), at.file())

@@ -97,6 +97,16 @@ const KNOWN: &[(&str, By, &str)] = &[
         "a Python with PyTorch, for `scripts/bench-vs-torch` and others",
     ),
     (
+        "TORCHRS_PROFILE",
+        By::User,
+        "a folder: each rank writes a trace and a report of steps 10 to 20 there",
+    ),
+    (
+        "TORCHRS_PROFILE_STEPS",
+        By::User,
+        "the optimizer steps that `TORCHRS_PROFILE` records, as `10..20`",
+    ),
+    (
         "TORCHRS_SIMULATED_ADVERSARY",
         By::Simulation,
         "a seed: delay and reorder all work that is independent",

@@ -68,14 +68,19 @@ impl ShmBackend {
 
     /// Waits until all ranks have arrived as often as this one.
     pub(super) fn wait_all(&self, progress: &mut Progress, call: &Call) -> Result<()> {
-        let _span = profiler::span(profiler::WAIT, Category::Communication);
+        let span = profiler::span(profiler::WAIT, Category::Communication);
         let patience = self.patience(progress, call.pace);
         let reminder = Reminder::new();
         for rank in 0..self.ranks.len() {
             if rank == self.rank {
                 continue;
             }
-            match self.wait_for(rank, progress, patience, &reminder, call) {
+            let ended = self.wait_for(rank, progress, patience, &reminder, call);
+            // One after the other: whoever is waited for after others have come is later than they.
+            if ended.as_ref().is_ok_and(|waited| !waited.is_zero()) {
+                span.waited_for(self.ranks[rank]);
+            }
+            match ended {
                 // Also when it slept: once both sides sleep each wait takes a wake-up, and neither
                 // would ever find out that spinning is enough.
                 Ok(waited) if waited < self.spin_most() + WAKING => {

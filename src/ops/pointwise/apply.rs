@@ -26,6 +26,16 @@ use crate::profiler;
 use crate::storage::Device;
 use crate::tensor::{Dtype, Operand, Scalar, Tensor, can_cast};
 
+/// The inputs' shapes, for a profile; a number has none.
+fn shapes(inputs: &[Operand<'_>]) -> Option<Vec<Vec<usize>>> {
+    Some(
+        inputs
+            .iter()
+            .map(|input| tensor(input).map_or_else(Vec::new, |t| t.shape().to_vec()))
+            .collect(),
+    )
+}
+
 /// The row's op on `inputs`: what every generated function calls.
 ///
 /// ```
@@ -36,7 +46,7 @@ use crate::tensor::{Dtype, Operand, Scalar, Tensor, can_cast};
 /// ```
 #[track_caller]
 pub fn apply(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar]) -> Tensor {
-    let _span = profiler::op(row.name);
+    let _span = profiler::op_with(|| row.name, || shapes(inputs));
     if let Some(like) = alike(inputs)
         && keeps(row, like.dtype())
         && !amp::is_active()
@@ -221,7 +231,7 @@ fn apply_cast(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar]) -> O
 /// ```
 #[track_caller]
 pub fn apply_inplace(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar]) {
-    let _span = profiler::op(row.name);
+    let _span = profiler::op_with(|| row.name, || shapes(inputs));
     let Operand::Tensor(target) = inputs[0] else {
         throw(Error::argument(row.name, row.inputs[0].name, "a number cannot be changed in place"))
     };

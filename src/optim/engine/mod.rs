@@ -472,8 +472,12 @@ fn refuse_capture<R: Rule>(options: &R::Options, parameter: &Tensor, is_first: b
 
 impl<R: Rule> Optimizer for RuleOptimizer<R> {
     fn step(&mut self) {
-        let _span = profiler::span(R::NAME, Category::Optimizer);
+        let span = profiler::span(R::NAME, Category::Optimizer);
         no_grad(|| self.groups.iter_mut().for_each(Group::step));
+        drop(span);
+        profiler::step_ended(|| {
+            self.groups.iter().flat_map(|g| &g.params).next().map(Tensor::identity)
+        });
     }
 
     fn parameters(&self) -> Vec<Tensor> {
