@@ -37,6 +37,8 @@ struct Plan {
     of: Option<usize>,
     done: usize,
     recording: bool,
+    /// Said that another recording is in the way.
+    said: bool,
 }
 
 /// An optimizer has taken a step; `of` tells it from others.
@@ -76,7 +78,7 @@ fn count(of: Option<usize>) {
         let options =
             ProfilerOptions { with_modules: true, with_flops: true, ..Default::default() };
         plan.recording = recorder::start(options);
-        if !plan.recording {
+        if !plan.recording && !std::mem::replace(&mut plan.said, true) {
             eprintln!(
                 "torchrs: {FOLDER}: the program records a profile itself; trying again at its next step"
             );
@@ -108,7 +110,7 @@ fn plan() -> Result<Option<Plan>> {
     let folder = PathBuf::from(folder);
     std::fs::create_dir_all(&folder).context(|| format!("{FOLDER}: make {}", folder.display()))?;
     let steps = steps_of(&std::env::var(STEPS).unwrap_or_default())?;
-    Ok(Some(Plan { folder, steps, of: None, done: 0, recording: false }))
+    Ok(Some(Plan { folder, steps, of: None, done: 0, recording: false, said: false }))
 }
 
 fn steps_of(text: &str) -> Result<Range<usize>> {

@@ -64,11 +64,12 @@ enum Owner {
 /// A block of a GPU, and what is needed once another process is to use it.
 #[derive(Debug)]
 struct OnGpu {
+    /// Before the block: it is forgotten before others can get its address.
+    _known: Known,
     block: cuda::Block,
     sent: Option<(cuda::Event, u64)>,
     /// How many graphs had been recorded when it was made: later ones may use its address.
     made: u64,
-    _known: Known,
 }
 
 /// A GPU's block among the living ones.

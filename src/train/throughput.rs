@@ -6,6 +6,7 @@ use std::time::Instant;
 use crate::cuda;
 use crate::distributed::{ProcessGroup, ReduceOp};
 use crate::error::{Error, Result};
+use crate::profiler::FlopCounter;
 use crate::tensor::{Device, Tensor};
 
 /// Counts samples, and the time that steps take.
@@ -66,9 +67,38 @@ impl Throughput {
     }
 
     /// Floating-point operations of a sample, forward and backward: [`transformer_flops`], or one's own count.
+    /// [`count_flops`](Self::count_flops) counts them.
     pub fn flops_per_sample(mut self, flops: f64) -> Self {
         self.flops_per_sample = Some(flops);
         self
+    }
+
+    /// Calls `step`, which trains on so many samples, and takes its operations, counted as
+    /// [`FlopCounter`] does, for [`flops_per_sample`](Self::flops_per_sample). Once is enough: counting costs little, but
+    /// something for every op.
+    ///
+    /// ```
+    /// use torchrs::{Device, Dtype::F32, Tensor, nn::{Forward, Linear}, train::Throughput};
+    /// let layer = Linear::no_bias(8, 4);
+    /// let mut speed = Throughput::new(Device::Cpu);
+    /// speed.count_flops(16, || layer.forward(&Tensor::ones([16, 8], F32)).sum().backward());
+    /// speed.step(16);
+    /// let group = torchrs::distributed::init_process_group(Default::default())?;
+    /// let report = speed.report(&group)?;
+    /// // Forward, and the gradient of the weight.
+    /// assert_eq!((report.flops.unwrap() / report.samples_per_s).round(), f64::from(2 * 2 * 8 * 4));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// For no samples.
+    #[track_caller]
+    pub fn count_flops<T>(&mut self, samples: usize, step: impl FnOnce() -> T) -> T {
+        assert!(samples > 0, "Throughput::count_flops: samples is 0; must be those of the step");
+        let counter = FlopCounter::new();
+        let result = step();
+        self.flops_per_sample = Some(counter.total_flops() as f64 / samples as f64);
+        result
     }
 
     /// Floating-point operations a second that a rank's device can do at most, in the precision that is used: 989e12 is

@@ -105,6 +105,7 @@ pub const FLOORS: &[Floor] = &[
             "nn",
             "ops",
             "optim",
+            "profiler",
             "tensor",
         ],
     ),

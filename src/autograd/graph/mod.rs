@@ -181,13 +181,27 @@ mod tests {
         let w = Tensor::ones([1], F32).requires_grad_(true);
         let mut y = w.clone();
         for _ in 0..5000 {
-            y = y + 1.0;
+            y = y.sin();
         }
-        assert_eq!(to_dot(&y, &[]).matches("label=\"add\"").count(), 5000);
+        assert_eq!(to_dot(&y, &[]).matches("label=\"sin\"").count(), 5000);
         assert_eq!(to_svg(&y, &[]).matches("<rect").count(), 5003);
         let error = crate::error::catch(|| to_dot(&w.detach(), &[])).unwrap_err();
         assert!(error.to_string().contains("there is no graph"), "{error}");
         // A leaf is its own graph.
         assert!(to_dot(&w, &[("w".to_owned(), w.clone())]).contains("label=\"w\\n[1]\""));
+    }
+
+    /// `TORCHRS_TEST_WRITE_DOCS=1` draws it anew.
+    #[test]
+    fn the_books_picture_is_what_is_drawn() {
+        use crate::nn::{Forward, Linear, Module};
+        let layer = Linear::new(3, 2);
+        let loss = layer.forward(&Tensor::ones([4, 3], F32)).exp().sum();
+        let svg = to_svg(&loss, &layer.named_parameters());
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/guide/graph.svg");
+        if std::env::var_os("TORCHRS_TEST_WRITE_DOCS").is_some() {
+            std::fs::write(path, &svg).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(path).unwrap(), svg);
     }
 }

@@ -1,6 +1,7 @@
 //! Which modules a model has, by their addresses.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::nn::Module;
@@ -17,28 +18,32 @@ pub(in crate::nn) struct Tree {
     root: Arc<str>,
     places: HashMap<(usize, String), Vec<Place>>,
     kinds: HashMap<Arc<str>, String>,
+    /// Where each one lies.
+    ranges: Vec<(Range<usize>, Arc<str>)>,
 }
 
 impl Tree {
     /// All of `root`, whose name the paths begin with.
     pub fn new<M: Module>(root: &M, name: &str) -> Tree {
-        let mut tree = Tree { root: name.into(), places: HashMap::new(), kinds: HashMap::new() };
+        let (places, kinds) = (HashMap::new(), HashMap::new());
+        let mut tree = Tree { root: name.into(), places, kinds, ranges: Vec::new() };
         let path = tree.root.clone();
-        tree.add((&raw const *root).addr(), root.name(), path.clone());
+        tree.add((&raw const *root).addr(), size_of::<M>(), root.name(), path.clone());
         for (field, child) in own_fields(root).modules {
             tree.add_all(&path, &field, child);
         }
         tree
     }
 
-    fn add(&mut self, address: usize, kind: &str, path: Arc<str>) {
+    fn add(&mut self, address: usize, size: usize, kind: &str, path: Arc<str>) {
+        self.ranges.push((address..address + size, path.clone()));
         self.kinds.insert(path.clone(), kind.to_owned());
         self.places.entry((address, kind.to_owned())).or_default().push(Place { path, found: 0 });
     }
 
     fn add_all(&mut self, outer: &str, field: &str, module: &dyn Module) {
         let path: Arc<str> = format!("{outer}.{field}").into();
-        self.add((&raw const *module).addr(), module.name(), path.clone());
+        self.add((&raw const *module).addr(), size_of_val(module), module.name(), path.clone());
         for (field, child) in own_fields(module).modules {
             self.add_all(&path, &field, child);
         }
@@ -58,8 +63,9 @@ impl Tree {
     /// The path of the module of that address and type, called by the one at `around`.
     ///
     /// Several modules without a size have one address, and a shared module has several paths: those inside `around`
-    /// come first, and of several each in its turn. A module that is not in the model stands in the one that calls it,
-    /// under its type.
+    /// come first, and of several each in its turn. One inside another that stands for it, as in a
+    /// [`Hooked`](crate::nn::Hooked) or an enum, is that. A module that is not in the model stands in the one that calls
+    /// it, under its type.
     pub fn find(&mut self, address: usize, kind: &str, around: Option<&str>) -> Arc<str> {
         let is_inside = |path: &str| {
             around.is_none_or(|around| {
@@ -81,7 +87,13 @@ impl Tree {
                 place.found += 1;
                 place.path.clone()
             }
-            (None, Some(around)) => format!("{around}.{kind}").into(),
+            (None, Some(around)) => {
+                let holds = |(range, path): &&(Range<usize>, Arc<str>)| {
+                    range.contains(&address) && is_inside(path)
+                };
+                let holder = self.ranges.iter().filter(holds).min_by_key(|(range, _)| range.len());
+                holder.map_or_else(|| format!("{around}.{kind}").into(), |(_, path)| path.clone())
+            }
             (None, None) => kind.into(),
         }
     }

@@ -2,7 +2,7 @@
 
 use torchrs::Dtype::{F32, I64};
 use torchrs::nn::{
-    self, BatchNorm1d, Dropout, Embedding, Forward, LSTM, Linear, Module, ReLU, Sequential,
+    self, BatchNorm1d, Dropout, Embedding, Forward, Hooked, LSTM, Linear, Module, ReLU, Sequential,
     summary, summary_with,
 };
 use torchrs::{Tensor, default_generator, models};
@@ -195,4 +195,31 @@ fn an_error_inside_a_forward_names_the_users_module() {
     let head = Head { weight: nn::Parameter::new(Tensor::ones([3, 2], F32)) };
     let error = torchrs::catch(|| head.forward(&Tensor::ones([5, 9], F32))).unwrap_err();
     assert!(error.to_string().contains("in Head("), "{error}");
+}
+
+#[test]
+fn modules_behind_hooks_and_enums_have_their_rows() {
+    #[derive(Module)]
+    enum Head {
+        Small(Linear),
+    }
+    #[derive(Module)]
+    struct Net {
+        body: Hooked<Linear>,
+        head: Head,
+    }
+    impl Forward for Net {
+        fn forward(&self, x: &Tensor) -> Tensor {
+            let Head::Small(head) = &self.head;
+            head.forward(&self.body.forward(x))
+        }
+    }
+    let net = Net { body: Hooked::new(Linear::new(8, 4)), head: Head::Small(Linear::new(4, 2)) };
+    let summary = summary(&net, [3, 8]);
+    let rows: Vec<String> = summary
+        .rows
+        .iter()
+        .map(|row| format!("{} {} {}", row.path, row.output(), row.params))
+        .collect();
+    assert_eq!(rows, [" [3, 2] 0", "body [3, 4] 36", "head [3, 2] 10"]);
 }

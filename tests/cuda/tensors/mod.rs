@@ -27,6 +27,7 @@ mod packed;
 mod pooling;
 mod processes;
 mod products;
+mod profile;
 mod random;
 mod refusals;
 mod rnn;
