@@ -16,6 +16,7 @@ use super::replacing::{
 };
 use super::safetensors::{load_file, save_file};
 use crate::error::{Context, Error, Result};
+use crate::profiler::{Phase, notes};
 
 const STATE: &str = "state.json";
 const FORMAT: &str = "torchrs-checkpoint";
@@ -183,6 +184,7 @@ impl Checkpoint {
     /// [`Error::Argument`] for a group that cannot be the name of a file, and for a `path` where something
     /// else than a checkpoint is.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let _phase = Phase::checkpoint();
         let path = &followed(path.as_ref())?;
         if let Some(group) = self.tensors.keys().find(|group| !is_file_name(group)) {
             let message = format!("`{group}` cannot be the name of a file; use no `/` in it");
@@ -534,7 +536,7 @@ impl CheckpointDir {
     /// As [`Checkpoint::save`].
     pub fn save(&self, step: u64, checkpoint: &Checkpoint) -> Result<PathBuf> {
         let path = self.at(step);
-        checkpoint.save(&path)?;
+        notes::saving(step, || checkpoint.save(&path))?;
         let all = self.steps()?;
         let kept = self.kept_for_score(&all);
         let others: Vec<u64> = all.into_iter().filter(|other| *other != step).collect();

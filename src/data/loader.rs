@@ -287,6 +287,7 @@ impl<D: Dataset> DataLoader<D> {
     /// The next item of iteration `id`, which is over after a `None` or once `over` is set.
     fn next(&self, id: u64, over: &mut bool) -> Option<Result<Batch<D>>> {
         let _span = profiler::span("DataLoader", Category::Data);
+        let _phase = profiler::Phase::data();
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
         let run = inner.run.as_mut().filter(|run| run.id == id);

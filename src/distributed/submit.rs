@@ -12,7 +12,7 @@ use super::{Deadline, ProcessGroup, Work};
 use crate::cuda::graph;
 use crate::cuda::{Event, Stream};
 use crate::error::Result;
-use crate::profiler::{self, Category, Span};
+use crate::profiler::{self, Category, Phase, Span};
 
 /// A collective's span in a profile.
 fn span_of(name: &'static str, collective: &Collective) -> Span {
@@ -57,6 +57,7 @@ impl ProcessGroup {
         backend: impl FnOnce(&Deadline) -> Result<Arc<HostAndGpu>>,
     ) -> Result<()> {
         let deadline = Deadline::after(self.timeout());
+        let _phase = Phase::collective(collective.signature.kind.name());
         queue.run(order, || {
             let _span = span_of(name, collective);
             let (backend, pace) = (found(collective, || backend(&deadline))?, Pace::Foreground);
@@ -165,6 +166,7 @@ impl ProcessGroup {
     ) -> Result<T> {
         let member = self.member(call)?;
         let deadline = Deadline::after(self.timeout());
+        let _phase = Phase::collective(call);
         member.queue.run(gpu, || job(&member.backend, &deadline))
     }
 }

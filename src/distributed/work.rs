@@ -8,6 +8,7 @@ use parking_lot::{Condvar, Mutex};
 use super::Deadline;
 use super::nccl::Started;
 use crate::error::Result;
+use crate::profiler::Phase;
 
 /// A collective that was started and may still be under way (`torch.distributed.Work`).
 ///
@@ -76,6 +77,7 @@ impl Work {
     /// # Errors
     /// What the collective itself returned.
     pub fn wait(&self) -> Result<()> {
+        let _phase = Phase::work();
         let mut result = self.state.result.lock();
         while result.is_none() {
             self.state.done.wait(&mut result);
@@ -102,6 +104,7 @@ impl Work {
     /// [`Error::Timeout`](crate::Error::Timeout), or what the collective itself returned.
     pub fn wait_timeout(&self, limit: Duration) -> Result<()> {
         let deadline = Deadline::after(limit);
+        let _phase = Phase::work();
         let late = || deadline.error("a collective has not completed yet");
         let mut result = self.state.result.lock();
         let started = loop {

@@ -15,6 +15,7 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::{Pid, SysconfVar, getppid, sysconf};
 use parking_lot::Mutex;
+use torchrs_job::board;
 use torchrs_job::cluster::ClusterTask;
 
 use super::entry::{self, CHILD};
@@ -74,6 +75,7 @@ fn set_up() {
         if let Some(number) = variable(STORE_FD) {
             *STORE.lock() = take_inherited(number, "socket:");
         }
+        board::install();
         share_cores();
         set_alone(MAX_CONNECTIONS.0, || Some(MAX_CONNECTIONS.1.to_owned()));
         match variable(PARENT_PID) {

@@ -13,6 +13,7 @@
 //! | losses and gradients that are not finite | [`NanGuard`] |
 //! | speed, MFU, memory | [`Throughput`] |
 //! | files of numbers, TensorBoard, the progress bar | [`Loggers`], [`Progress`] |
+//! | numbers on the launcher's status page | [`Loggers`], or [`publish_scalars`] without them |
 //!
 //! Each stands by itself. What is decided for all ranks takes the process group, and every rank calls it.
 
@@ -31,7 +32,9 @@ pub use accumulate::{Accumulated, accumulate, accumulate_weighted};
 pub use early_stopping::EarlyStopping;
 pub use finite::first_not_finite;
 pub use guard::{NanGuard, StepAgreed, StepCheck};
-pub use logging::{Csv, HParam, JsonLines, Logger, Loggers, Progress, TensorBoard};
+pub use logging::{
+    Csv, HParam, JsonLines, Logger, Loggers, Progress, TensorBoard, publish_scalars,
+};
 pub use run_dir::{RunDir, RunDirOptions};
 pub use state::{Resumed, TrainState};
 pub use stop::{GracefulStop, StopOptions, StopReason};

@@ -17,6 +17,7 @@ use crate::nn::Module;
 use crate::ops::random::{GeneratorState, default_generator};
 use crate::optim::lr_scheduler::LRScheduler;
 use crate::optim::{GradScaler, Optimizer, OptimizerState};
+use crate::profiler::Phase;
 
 /// What the kit itself adds to a checkpoint.
 const OWN: &str = "train_state";
@@ -213,6 +214,7 @@ impl<'a> TrainState<'a> {
         step: u64,
         group: &ProcessGroup,
     ) -> Result<PathBuf> {
+        let _phase = Phase::checkpoint();
         let mut rng: Vec<GeneratorState> =
             group.all_gather_object(&default_generator().get_state())?;
         if rng.iter().all(|state| *state == rng[0]) {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::cuda;
 use crate::distributed::{ProcessGroup, ReduceOp};
 use crate::error::{Error, Result};
-use crate::profiler::FlopCounter;
+use crate::profiler::{FlopCounter, notes};
 use crate::tensor::{Device, Tensor};
 
 /// Counts samples, and the time that steps take.
@@ -30,6 +30,7 @@ pub struct Throughput {
     device: Device,
     flops_per_sample: Option<f64>,
     peak_flops: Option<f64>,
+    tokens_per_sample: Option<f64>,
     since: Instant,
     samples: u64,
     steps: u64,
@@ -42,6 +43,8 @@ pub struct ThroughputReport {
     pub samples: u64,
     /// Samples a second of all ranks, over the time of the slowest.
     pub samples_per_s: f64,
+    /// Tokens a second of all ranks, where those of a sample are known.
+    pub tokens_per_s: Option<f64>,
     /// Seconds of a step, of the slowest rank.
     pub seconds_per_step: f64,
     /// Operations a second of all ranks, where those of a sample are known.
@@ -60,6 +63,7 @@ impl Throughput {
             device,
             flops_per_sample: None,
             peak_flops: None,
+            tokens_per_sample: None,
             since: Instant::now(),
             samples: 0,
             steps: 0,
@@ -108,10 +112,22 @@ impl Throughput {
         self
     }
 
-    /// A step of so many samples of this rank is done.
+    /// Tokens of a sample: the length of a text that is one.
+    pub fn tokens_per_sample(mut self, tokens: f64) -> Self {
+        self.tokens_per_sample = Some(tokens);
+        self
+    }
+
+    /// A step of so many samples of this rank is done. The launcher's status page counts them, too.
     pub fn step(&mut self, samples: usize) {
         self.samples += samples as u64;
         self.steps += 1;
+        notes::samples_done(
+            samples,
+            self.tokens_per_sample,
+            self.flops_per_sample,
+            self.peak_flops,
+        );
     }
 
     /// Leaves out the time from `pause` until now: of a validation, or a checkpoint.
@@ -155,6 +171,7 @@ impl Throughput {
         Ok(ThroughputReport {
             samples: samples as u64,
             samples_per_s,
+            tokens_per_s: self.tokens_per_sample.map(|tokens| tokens * samples_per_s),
             seconds_per_step: most[1],
             flops,
             mfu: flops.map(|flops| flops / peak).filter(|mfu| mfu.is_finite()),
@@ -171,6 +188,9 @@ impl fmt::Display for ThroughputReport {
             self.samples_per_s,
             1e3 * self.seconds_per_step
         )?;
+        if let Some(tokens) = self.tokens_per_s {
+            write!(f, ", {tokens:.0} tokens/s")?;
+        }
         if let Some(flops) = self.flops {
             write!(f, ", {:.2} TFLOP/s", flops / 1e12)?;
         }

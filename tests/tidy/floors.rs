@@ -90,7 +90,7 @@ pub const FLOORS: &[Floor] = &[
         ],
     ),
     ("optim", &["autograd", "cuda", "error", "nn", "ops", "profiler", "storage", "tensor"]),
-    ("checkpoint", &["autograd", "error", "nn", "optim", "storage", "tensor"]),
+    ("checkpoint", &["autograd", "error", "nn", "optim", "profiler", "storage", "tensor"]),
     ("models", &["autograd", "error", "nn", "ops", "storage", "tensor"]),
     ("cuda_graphs", &["autograd", "cuda", "error", "ops", "storage", "tensor"]),
     (

@@ -8,3 +8,5 @@ pub const STORE_FD: &str = "TORCHRS_STORE_FD";
 pub const ROUND: &str = "TORCHRS_ROUND";
 /// How many hardware queues a GPU's streams of a process are spread over, the most there are; the driver reads it.
 pub const MAX_CONNECTIONS: (&str, &str) = ("CUDA_DEVICE_MAX_CONNECTIONS", "32");
+/// The number of an inherited descriptor: the memory in which a worker notes how far it is.
+pub const BOARD_FD: &str = "TORCHRS_BOARD_FD";

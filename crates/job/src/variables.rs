@@ -24,6 +24,11 @@ const KNOWN: &[(&str, By, &str)] = &[
         "the model that this child of the benchmark `train` runs",
     ),
     (
+        "TORCHRS_BOARD_FD",
+        By::Parent,
+        "descriptor of the memory in which a worker notes how far it is, for the status page",
+    ),
+    (
         "TORCHRS_CHECK_KERNELS",
         By::Developer,
         "1, or a part of names: `tests/cuda/kernels_compile.rs` compiles these kernels with NVIDIA's compiler",

@@ -398,6 +398,7 @@ where
     /// The next item of iteration `id`, which is over after a `None` or once `over` is set.
     fn next(&self, id: u64, over: &mut bool) -> Option<Result<StreamBatch<S>>> {
         let _span = profiler::span("StreamLoader", Category::Data);
+        let _phase = profiler::Phase::data();
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
         let Some(run) = inner.run.as_mut().filter(|run| run.id == id) else {

@@ -15,6 +15,7 @@ use crate::distributed::collective::Signature;
 use crate::distributed::shm::{AbortRecord, Cause, Turn};
 use crate::distributed::store::ended_key;
 use crate::error::{Error, Result};
+use crate::profiler::notes;
 
 /// Dimensions that travel with a call; one with more is compared by its hash all the same.
 const SHAPE: usize = 8;
@@ -135,7 +136,9 @@ impl HostsBackend {
             deadline: Deadline::after(turn.deadline().remaining() + GRACE),
             watch: &watch,
         };
+        let begun = Instant::now();
         let ended = run(engine.as_mut(), &call);
+        notes::waited_for_ranks(begun.elapsed());
         // The store may have to be asked why, which others need not wait for.
         drop(rail);
         let doing = || {

@@ -14,7 +14,7 @@ use crate::distributed::collective::{Kind, Pace, Signature};
 use crate::distributed::ranks::{join_some, list_ranks};
 use crate::distributed::reminder::Reminder;
 use crate::error::{Error, Result};
-use crate::profiler::{self, Category};
+use crate::profiler::{self, Category, notes};
 
 pub(super) const SPIN_LEAST: Duration = Duration::from_micros(2);
 /// The most, while each thread of each rank has a core of its own, so that the wait takes it from nobody: a
@@ -71,11 +71,13 @@ impl ShmBackend {
         let span = profiler::span(profiler::WAIT, Category::Communication);
         let patience = self.patience(progress, call.pace);
         let reminder = Reminder::new();
+        let mut waited_for_all = Duration::ZERO;
         for rank in 0..self.ranks.len() {
             if rank == self.rank {
                 continue;
             }
             let ended = self.wait_for(rank, progress, patience, &reminder, call);
+            waited_for_all += *ended.as_ref().unwrap_or(&Duration::ZERO);
             // One after the other: whoever is waited for after others have come is later than they.
             if ended.as_ref().is_ok_and(|waited| !waited.is_zero()) {
                 span.waited_for(self.ranks[rank]);
@@ -92,6 +94,7 @@ impl ShmBackend {
                 }
             }
         }
+        notes::waited_for_ranks(waited_for_all);
         Ok(())
     }
 

@@ -29,10 +29,10 @@ use serde_json::{Value, json};
 
 use super::{Optimizer, OptimizerState};
 use crate::autograd::no_grad;
-use crate::cuda::{Stream, graph};
+use crate::cuda::{Stream, device, graph, memory};
 use crate::error::{Error, Result, throw};
 use crate::ops::pointwise::together;
-use crate::profiler::{self, Category};
+use crate::profiler::{self, Category, notes};
 use crate::storage::Device;
 use crate::tensor::{Dtype, Tensor};
 
@@ -470,11 +470,26 @@ fn refuse_capture<R: Rule>(options: &R::Options, parameter: &Tensor, is_first: b
     refused.unwrap_or_else(|error| throw(error));
 }
 
+/// What this process uses of the GPU that a parameter is on, for the status page.
+fn gpu_use(parameter: &Tensor) -> Option<notes::GpuUse> {
+    let index = parameter.device().gpu()?;
+    let allocated = memory::statistics(index).ok()?.allocated;
+    let name = device::properties(index).map_or_else(|_| String::new(), |gpu| gpu.name.clone());
+    Some(notes::GpuUse {
+        index,
+        name,
+        bytes: allocated.current as u64,
+        peak: allocated.peak as u64,
+    })
+}
+
 impl<R: Rule> Optimizer for RuleOptimizer<R> {
     fn step(&mut self) {
         let span = profiler::span(R::NAME, Category::Optimizer);
+        let phase = profiler::Phase::optimizer();
         no_grad(|| self.groups.iter_mut().for_each(Group::step));
-        drop(span);
+        drop((phase, span));
+        notes::step_taken(|| gpu_use(self.groups.iter().find_map(|group| group.params.first())?));
         profiler::step_ended(|| {
             self.groups.iter().flat_map(|g| &g.params).next().map(Tensor::identity)
         });

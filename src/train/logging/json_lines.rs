@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::{Logger, check_names};
 use crate::error::{Context, Error, Result};
+use crate::profiler::notes;
 
 /// A growing file of lines of JSON.
 ///
@@ -52,7 +53,8 @@ impl JsonLines {
         Ok(JsonLines { file, path })
     }
 
-    /// Adds a line. What is to be dropped when a run goes on has a field `step`.
+    /// Adds a line. What is to be dropped when a run goes on has a field `step`. The launcher's status page shows the
+    /// numbers of such a line.
     ///
     /// # Errors
     /// [`Error::Argument`] for what cannot be JSON, [`Error::Os`] where it cannot be written.
@@ -60,6 +62,9 @@ impl JsonLines {
         let text = serde_json::to_string(line).map_err(|why| {
             Error::argument("JsonLines::push", "line", format!("cannot be JSON: {why}"))
         })?;
+        if notes::is_noted() {
+            note(&text);
+        }
         write_line(&mut self.file, &self.path, text)
     }
 }
@@ -67,6 +72,7 @@ impl JsonLines {
 impl Logger for JsonLines {
     fn scalars(&mut self, step: u64, scalars: &[(&str, f64)]) -> Result<()> {
         check_names("JsonLines::scalars", scalars)?;
+        notes::scalars(step, scalars);
         // By hand, for the order of the fields.
         let fields = scalars.iter().map(|(name, value)| {
             let value = match serde_json::Number::from_f64(*value) {
@@ -80,6 +86,15 @@ impl Logger for JsonLines {
         debug_assert!(serde_json::from_str::<Map<String, Value>>(&text).is_ok(), "{text}");
         write_line(&mut self.file, &self.path, text)
     }
+}
+
+/// Notes the numbers of a line that has a step, for the status page.
+fn note(line: &str) {
+    let Ok(Value::Object(fields)) = serde_json::from_str(line) else { return };
+    let Some(step) = fields.get("step").and_then(Value::as_u64) else { return };
+    let numbers = fields.iter().filter(|(name, _)| *name != "step");
+    let numbers = numbers.filter_map(|(name, value)| Some((&**name, value.as_f64()?)));
+    notes::scalars(step, &numbers.collect::<Vec<_>>());
 }
 
 /// Opens a file to append to, with what `keep` leaves of its text.

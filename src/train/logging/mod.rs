@@ -13,6 +13,7 @@ pub use tensorboard::TensorBoard;
 use super::RunDir;
 use crate::distributed::ProcessGroup;
 use crate::error::{Error, Result};
+use crate::profiler::notes;
 use crate::tensor::Tensor;
 
 /// A hyperparameter's value, for [`Logger::hparams`].
@@ -187,11 +188,12 @@ impl<'a> Loggers<'a> {
         self.with(|path, step| TensorBoard::open(path.join("tensorboard"), step))
     }
 
-    /// [`Logger::scalars`] of all.
+    /// [`Logger::scalars`] of all. The launcher's status page shows them, those of each rank.
     ///
     /// # Errors
     /// Those of the loggers, and as below.
     pub fn scalars(&mut self, step: u64, scalars: &[(&str, f64)]) -> Result<()> {
+        notes::scalars(step, scalars);
         self.each("scalars", |logger| logger.scalars(step, scalars).map(|()| true))
     }
 
@@ -245,6 +247,28 @@ impl<'a> Loggers<'a> {
         };
         Err(Error::argument(&format!("Loggers::{call}"), "loggers", what))
     }
+}
+
+/// Shows numbers of a step on the launcher's status page, under their names, for loops without [`Loggers`], which do so
+/// by themselves. Any rank may call it. Without a launcher nothing happens.
+///
+/// ```
+/// use torchrs::train::publish_scalars;
+/// for step in 1..=3 {
+///     publish_scalars(step, &[("loss", 1.0 / step as f64)])?;
+/// }
+/// assert!(publish_scalars(4, &[("loss", 0.1), ("loss", 0.2)]).is_err());
+/// # Ok::<(), torchrs::Error>(())
+/// ```
+///
+/// The page has room for 32 names of 40 bytes; later names are left out.
+///
+/// # Errors
+/// [`Error::Argument`] for a name that is empty, `step`, or there twice.
+pub fn publish_scalars(step: u64, scalars: &[(&str, f64)]) -> Result<()> {
+    check_names("publish_scalars", scalars)?;
+    notes::scalars(step, scalars);
+    Ok(())
 }
 
 /// A step's numbers have names, which differ.

@@ -228,6 +228,7 @@ impl Reducer {
     /// Runs when backward has made all gradients.
     fn end_of_backward(&self) {
         let _span = profiler::span(profiler::END_OF_BACKWARD, Category::Communication);
+        let _phase = profiler::Phase::work();
         let mut state = self.state.lock();
         state.running = false;
         let unused: Vec<usize> = (0..self.params.len()).filter(|&i| !state.ready[i]).collect();
