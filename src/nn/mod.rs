@@ -40,6 +40,7 @@ mod display;
 mod distance;
 mod dropout;
 mod embedding;
+pub(crate) mod evaluation;
 #[doc(hidden)]
 pub mod field;
 mod flatten;

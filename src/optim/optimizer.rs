@@ -181,6 +181,55 @@ pub trait Optimizer: Send {
     fn load_state_dict(&mut self, state: &OptimizerState) -> Result<()>;
 }
 
+/// An optimizer that is chosen at run time.
+impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
+    fn step(&mut self) {
+        (**self).step();
+    }
+    fn zero_grad(&mut self) {
+        (**self).zero_grad();
+    }
+    fn zero_grad_to_zeros(&mut self) {
+        (**self).zero_grad_to_zeros();
+    }
+    fn step_with(&mut self, closure: &mut dyn FnMut() -> Tensor) -> Tensor {
+        (**self).step_with(closure)
+    }
+    fn parameters(&self) -> Vec<Tensor> {
+        (**self).parameters()
+    }
+    fn num_groups(&self) -> usize {
+        (**self).num_groups()
+    }
+    fn lr(&self, group: usize) -> f64 {
+        (**self).lr(group)
+    }
+    fn set_lr(&mut self, group: usize, lr: f64) {
+        (**self).set_lr(group, lr);
+    }
+    fn initial_lr(&self, group: usize) -> Option<f64> {
+        (**self).initial_lr(group)
+    }
+    fn set_initial_lr(&mut self, group: usize, lr: f64) {
+        (**self).set_initial_lr(group, lr);
+    }
+    fn is_mid_schedule(&self) -> bool {
+        (**self).is_mid_schedule()
+    }
+    fn momentum(&self, group: usize) -> Option<f64> {
+        (**self).momentum(group)
+    }
+    fn set_momentum(&mut self, group: usize, momentum: f64) {
+        (**self).set_momentum(group, momentum);
+    }
+    fn state_dict(&self) -> OptimizerState {
+        (**self).state_dict()
+    }
+    fn load_state_dict(&mut self, state: &OptimizerState) -> Result<()> {
+        (**self).load_state_dict(state)
+    }
+}
+
 /// An entry of a parameter's state.
 ///
 /// ```

@@ -4,6 +4,7 @@
 //!
 //! | for | there is |
 //! | --- | --- |
+//! | a step, a validation, a checkpoint in one call each | [`Learner`] |
 //! | the run's folder, agreed over ranks | [`RunDir`] |
 //! | saving and going on, in one call each | [`TrainState`], in a [`CheckpointDir`](crate::checkpoint::CheckpointDir) |
 //! | losses and accuracies over ranks | [`metrics`] |
@@ -21,6 +22,7 @@ mod accumulate;
 mod early_stopping;
 mod finite;
 mod guard;
+mod learner;
 mod logging;
 pub mod metrics;
 mod run_dir;
@@ -32,6 +34,7 @@ pub use accumulate::{Accumulated, accumulate, accumulate_weighted};
 pub use early_stopping::EarlyStopping;
 pub use finite::first_not_finite;
 pub use guard::{NanGuard, StepAgreed, StepCheck};
+pub use learner::{Learner, LearnerStep};
 pub use logging::{
     Csv, HParam, JsonLines, Logger, Loggers, Progress, TensorBoard, publish_scalars,
 };

@@ -1,6 +1,7 @@
 //! Where a run's files go, and which checkpoint it goes on from. Rank 0 looks; the others are told,
 //! so that all agree even on folders that appear meanwhile.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -36,6 +37,37 @@ pub struct RunDirOptions {
     pub keep: usize,
     /// How many of the best are kept as well, and which are best.
     pub keep_best: Option<(usize, Best)>,
+}
+
+impl RunDirOptions {
+    /// What the program's command line says by `--resume` and `--run-dir PATH`. Other arguments are the program's.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for `--run-dir` without a path.
+    pub fn from_args() -> Result<Self> {
+        Self::of(std::env::args_os().skip(1))
+    }
+
+    fn of(args: impl IntoIterator<Item = OsString>) -> Result<Self> {
+        let mut options = RunDirOptions::default();
+        let mut args = args.into_iter();
+        while let Some(arg) = args.next() {
+            let path = match arg.to_str() {
+                Some("--resume") => {
+                    options.resume = true;
+                    continue;
+                }
+                Some("--run-dir") => args.next().unwrap_or_default(),
+                Some(arg) if arg.starts_with("--run-dir=") => arg["--run-dir=".len()..].into(),
+                _ => continue,
+            };
+            if path.is_empty() || path.to_str().is_some_and(|path| path.starts_with("--")) {
+                return Err(Error::config("--run-dir", "names no folder: --run-dir PATH"));
+            }
+            options.path = Some(path.into());
+        }
+        Ok(options)
+    }
 }
 
 impl Default for RunDirOptions {
@@ -314,6 +346,18 @@ mod tests {
         assert_eq!(start(&requeued("78")).unwrap(), ("net-006".into(), None));
         let error = start(&requeued("77")).unwrap_err().to_string();
         assert!(error.contains("net-001") && error.contains("net-002"), "{error}");
+    }
+
+    #[test]
+    fn a_command_line_says_which_run_it_is() {
+        let of = |line: &str| RunDirOptions::of(line.split_whitespace().map(OsString::from));
+        let said = |line: &str| of(line).map(|options| (options.resume, options.path)).unwrap();
+        assert_eq!(said("data --epochs 3"), (false, None));
+        assert_eq!(said("data --run-dir a/b --resume"), (true, Some("a/b".into())));
+        assert_eq!(said("--run-dir=c"), (false, Some("c".into())));
+        for line in ["--run-dir", "--run-dir --resume", "--run-dir="] {
+            assert!(of(line).unwrap_err().to_string().contains("--run-dir"), "{line}");
+        }
     }
 
     #[test]

@@ -5,11 +5,14 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, raise};
 use torchrs::checkpoint::Best;
+use torchrs::data::DataLoader;
+use torchrs::data::datasets::Synthetic;
 use torchrs::distributed::{DistributedDataParallel, ProcessGroup};
 use torchrs::nn::{self, Forward, Module};
-use torchrs::optim::GradScaler;
+use torchrs::optim::lr_scheduler::StepLR;
+use torchrs::optim::{GradScaler, Optimizer, SGD, SGDOptions};
 use torchrs::train::{
-    EarlyStopping, GracefulStop, NanGuard, StepCheck, StopOptions, StopReason, Throughput,
+    EarlyStopping, GracefulStop, Learner, NanGuard, StepCheck, StopOptions, StopReason, Throughput,
     accumulate, accumulate_weighted,
 };
 use torchrs::{Device, Dtype, Tensor, multiprocessing};
@@ -201,4 +204,65 @@ fn guards(rank: usize, job: Job) {
 fn what_is_not_finite_or_differs_is_the_same_error_on_all_ranks() {
     let folder = tempfile::tempdir().unwrap();
     multiprocessing::spawn(guards, job(2, &folder), 2).unwrap();
+}
+
+/// Steps by hand and steps of a learner, with all that a step may have but a loss scaler.
+fn steps_as_by_hand(rank: usize, job: Job) {
+    let group = job.join(rank);
+    torchrs::manual_seed(1);
+    let net = nn::Linear::new(3, 2);
+    let by_hand = net.deep_copy();
+    let batches: Vec<Tensor> = (0..5).map(|_| Tensor::randn([4, 3], Dtype::F32)).collect();
+    let batches = || batches.iter().map(|x| Ok(x * (1.0 + rank as f64)));
+    let sgd =
+        |net: &nn::Linear| SGD::new(net.parameters(), SGDOptions { lr: 0.5, ..Default::default() });
+
+    let mut optimizer = sgd(&net);
+    let schedule = StepLR::new(&mut optimizer, 1, 0.5);
+    let learner = Learner::new(net, optimizer, &group).unwrap().schedule(schedule);
+    let mut learner = learner.accumulate(2).clip_norm(0.1).ema(0.75);
+    let (mut all, mut steps) = (batches(), Vec::new());
+    while let Some(step) = learner.step(&mut all, |net, x| net.forward(x).square().mean()).unwrap()
+    {
+        steps.push(step);
+    }
+    assert_eq!(
+        steps.iter().map(|step| (step.step, step.lr)).collect::<Vec<_>>(),
+        [(1, 0.5), (2, 0.25), (3, 0.125)]
+    );
+    let mut tested = 0;
+    let samples =
+        DataLoader::builder(Synthetic::new(5)).batch_size(2).ranks(2, rank).build().unwrap();
+    learner.evaluate(&samples, |_, (x, _)| tested += x.size(0)).unwrap();
+    assert_eq!(tested, 3 - rank);
+    let losses: f64 = steps.iter().map(|step| step.loss).sum();
+    assert_eq!(
+        (learner.end_epoch().unwrap(), learner.epoch(), learner.steps()),
+        (losses / 3.0, 1, 3)
+    );
+
+    let model = DistributedDataParallel::new(by_hand, &group).unwrap();
+    let mut optimizer = sgd(&model);
+    let (mut all, mut average) = (batches(), None);
+    for (step, lr) in steps.iter().zip([0.5, 0.25, 0.125]) {
+        optimizer.set_lr(0, lr);
+        optimizer.zero_grad();
+        let loss = |x: &Tensor| model.forward(x).square().mean();
+        accumulate(2, &mut all, &model, None, loss).unwrap().unwrap();
+        assert_eq!(nn::clip_grad_norm_(&model.parameters(), 0.1).item(), step.grad_norm);
+        optimizer.step();
+        let weight = model.weight.detach().clone_contiguous();
+        average = Some(average.map_or(weight.clone(), |old: Tensor| old.lerp(&weight, 0.25)));
+    }
+    assert!(learner.model().weight.equal(&model.weight));
+    assert!(learner.validated().weight.equal(&average.unwrap()));
+
+    let error = Learner::new(nn::Linear::new(1, 1), sgd(&model), &group).err().unwrap().to_string();
+    assert!(error.contains("none of the model's parameters"), "{error}");
+}
+
+#[test]
+fn a_learners_steps_are_those_of_a_loop_by_hand() {
+    let folder = tempfile::tempdir().unwrap();
+    multiprocessing::spawn(steps_as_by_hand, job(2, &folder), 2).unwrap();
 }
