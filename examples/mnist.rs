@@ -1,7 +1,6 @@
 //! A convolutional network on MNIST's files (`cargo launch --nproc 2 mnist FOLDER`), or on the digits in the library.
 
 use torchrs::data::datasets::{Digits, FashionMnist};
-use torchrs::data::{DistributedSampler, Sample, SubsetSampler};
 use torchrs::prelude::*;
 use torchrs::train::metrics::{Accuracy, Mean, Metric};
 use torchrs::train::{GracefulStop, Loggers, Progress, RunDir, TrainState};
@@ -16,9 +15,7 @@ fn main() -> Result<()> {
     }
 }
 
-type Pair = (Tensor, Tensor);
-
-fn train<D: Dataset<Sample: Sample<Batch = Pair>>>(data: D, test: D, side: usize) -> Result<()> {
+fn train<D: Dataset<Sample = (Tensor, i64)>>(data: D, test: D, side: usize) -> Result<()> {
     let group = distributed::init_process_group(Default::default())?;
     let (rank, world) = (group.rank(), group.world_size());
     let device = distributed::WorkerEnv::from_env()?.device();
@@ -30,10 +27,10 @@ fn train<D: Dataset<Sample: Sample<Batch = Pair>>>(data: D, test: D, side: usize
     net.to_device(device);
     let model = DistributedDataParallel::new(net, &group)?;
     let mut optimizer = optim::AdamW::new(model.parameters(), Default::default());
-    let share = SubsetSampler::new((rank..test.len()).step_by(world).collect());
-    let test = DataLoader::builder(test).batch_size(32).sampler(share).device(device).build()?;
-    let order = DistributedSampler::new(data.len(), world, rank)?;
-    let data = DataLoader::builder(data).batch_size(32).sampler(order).device(device).build()?;
+    let test =
+        DataLoader::builder(test).batch_size(32).ranks(world, rank).device(device).build()?;
+    let data = DataLoader::builder(data).batch_size(32).shuffle(true).ranks(world, rank);
+    let data = data.device(device).build()?;
     let (mut epoch, steps) = (0, data.len() as u64);
     macro_rules! state {
         () => {

@@ -1,7 +1,6 @@
 //! Trains a small network on handwritten digits: `torchrs-launch --nproc 2 {{name}}`.
 
 use torchrs::data::datasets::Digits;
-use torchrs::data::{DistributedSampler, SubsetSampler};
 use torchrs::distributed::ReduceOp;
 use torchrs::optim::{AdamW, AdamWOptions};
 use torchrs::prelude::*;
@@ -50,13 +49,10 @@ fn main() -> Result<()> {
     let mut optimizer =
         AdamW::new(net.parameters(), AdamWOptions { lr: 3e-3, ..Default::default() });
 
-    let digits = Digits::train();
-    let sampler = DistributedSampler::new(digits.len(), world, rank)?;
-    let training = DataLoader::builder(digits).batch_size(BATCH_SIZE).sampler(sampler).build()?;
-    let digits = Digits::validation();
-    let share = (rank..digits.len()).step_by(world).collect();
-    let validation =
-        DataLoader::builder(digits).batch_size(256).sampler(SubsetSampler::new(share)).build()?;
+    let training = DataLoader::builder(Digits::train()).batch_size(BATCH_SIZE).shuffle(true);
+    let training = training.ranks(world, rank).build()?;
+    let validation = DataLoader::builder(Digits::validation()).batch_size(256);
+    let validation = validation.ranks(world, rank).build()?;
 
     for epoch in 0..EPOCHS {
         training.set_epoch(epoch);

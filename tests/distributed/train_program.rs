@@ -63,7 +63,7 @@ pub fn metrics(run: &Path) -> Vec<Value> {
 }
 
 /// Waits until the run has done `steps` steps.
-fn wait_for(run: &Path, steps: usize) {
+pub fn wait_for(run: &Path, steps: usize) {
     let start = Instant::now();
     while metrics(run).len() < steps {
         assert!(start.elapsed() < Duration::from_secs(60), "{steps} steps within a minute");
@@ -79,14 +79,14 @@ fn process(pid: u32) -> Option<(char, u32)> {
 }
 
 /// The processes that `parent` has started and that still run.
-fn children(parent: u32) -> Vec<u32> {
+pub fn children(parent: u32) -> Vec<u32> {
     let all = fs::read_dir("/proc").expect("the list of processes").flatten();
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter(|&pid| process(pid).is_some_and(|(_, of)| of == parent)).collect()
 }
 
 /// Waits until a process has ended, whether or not somebody has asked how.
-fn wait_for_end(pid: u32) {
+pub fn wait_for_end(pid: u32) {
     let start = Instant::now();
     while process(pid).is_some_and(|(state, _)| !matches!(state, 'Z' | 'X')) {
         assert!(start.elapsed() < Duration::from_secs(60), "process {pid} ends within a minute");
@@ -197,7 +197,7 @@ fn fails(output: &Output) -> String {
 }
 
 /// The steps of which a run has checkpoints, whose weights are all finite.
-fn steps_saved(run: &Path) -> Vec<u64> {
+pub fn steps_saved(run: &Path) -> Vec<u64> {
     let folder = CheckpointDir::new(run.join("checkpoints"), 2);
     let steps = folder.steps().unwrap();
     for &step in &steps {

@@ -16,12 +16,28 @@ const FAILED: i32 = 1;
 /// Stand for what differs, in the files of a new project.
 const NAME: &str = "{{name}}";
 const TORCHRS: &str = "{{torchrs}}";
-/// Files of a new project.
-const FILES: [(&str, &str); 4] = [
+/// Files of every new project.
+const FILES: [(&str, &str); 2] = [
     ("Cargo.toml", include_str!("../../project/Cargo.toml.txt")),
-    ("src/main.rs", include_str!("../../project/main.rs")),
-    ("README.md", include_str!("../../project/README.md.txt")),
     (".gitignore", include_str!("../../project/gitignore.txt")),
+];
+/// `--template`: a program, by name.
+const TEMPLATES: [(&str, &[(&str, &str)]); 2] = [
+    (
+        "digits",
+        &[
+            ("src/main.rs", include_str!("../../project/main.rs")),
+            ("README.md", include_str!("../../project/README.md.txt")),
+        ],
+    ),
+    (
+        "cifar",
+        &[
+            ("src/main.rs", include_str!("../../project/cifar/main.rs")),
+            ("src/model.rs", include_str!("../../project/cifar/model.rs")),
+            ("README.md", include_str!("../../project/cifar/README.md.txt")),
+        ],
+    ),
 ];
 
 const AFTER_HELP: &str = "\
@@ -43,6 +59,14 @@ pub fn command() -> Command {
                 .help("The folder to make; its last part is the project's name"),
         )
         .arg(
+            Arg::new("template")
+                .long("template")
+                .value_name("NAME")
+                .value_parser(TEMPLATES.map(|template| template.0))
+                .default_value(TEMPLATES[0].0)
+                .help("The program: a small network on digits, or a residual one on CIFAR-10 with the training kit"),
+        )
+        .arg(
             Arg::new("torchrs")
                 .long("torchrs")
                 .value_name("DIR")
@@ -55,8 +79,9 @@ pub fn command() -> Command {
 /// Makes the project; returns the exit code.
 pub fn run(matches: &ArgMatches) -> i32 {
     let path = matches.get_one::<PathBuf>("name").expect("a required argument");
+    let template = matches.get_one::<String>("template").expect("it has a default");
     let torchrs = matches.get_one::<PathBuf>("torchrs");
-    match create(path, torchrs.map(PathBuf::as_path)) {
+    match create(path, template, torchrs.map(PathBuf::as_path)) {
         Ok((name, torchrs)) => {
             println!("made {}, which uses torchrs in {}", path.display(), torchrs.display());
             println!("\n  cd {}\n  torchrs-launch --nproc 2 {name}", path.display());
@@ -70,7 +95,11 @@ pub fn run(matches: &ArgMatches) -> i32 {
 }
 
 /// The project's name, and torchrs's folder.
-fn create(path: &Path, torchrs: Option<&Path>) -> Result<(String, PathBuf), Failure> {
+fn create(
+    path: &Path,
+    template: &str,
+    torchrs: Option<&Path>,
+) -> Result<(String, PathBuf), Failure> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     if let Some(why) = misfit(name) {
         return Err(Failure::new(format!("PATH: `{}`: {why}", path.display())));
@@ -81,7 +110,7 @@ fn create(path: &Path, torchrs: Option<&Path>) -> Result<(String, PathBuf), Fail
         let text = format!("PATH: {} is there and not an empty folder", path.display());
         return Err(Failure::new(text));
     }
-    for (file, text) in FILES {
+    for (file, text) in files(template) {
         let file = path.join(file);
         let folder = file.parent().unwrap_or(path);
         fs::create_dir_all(folder).doing(|| format!("cannot make {}", folder.display()))?;
@@ -90,6 +119,12 @@ fn create(path: &Path, torchrs: Option<&Path>) -> Result<(String, PathBuf), Fail
         fs::write(&file, text).doing(|| format!("cannot write {}", file.display()))?;
     }
     Ok((name.to_owned(), torchrs))
+}
+
+/// The files of a project of this template, which is one of [`TEMPLATES`].
+fn files(template: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let own = TEMPLATES.into_iter().filter(move |(name, _)| *name == template);
+    FILES.into_iter().chain(own.flat_map(|(_, files)| files).copied())
 }
 
 /// torchrs's folder: the one that is named, or the one that this command was built from.
@@ -131,19 +166,24 @@ mod tests {
     #[test]
     fn a_project_is_made_once_and_of_torchrs_alone() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("my-net");
-        let (name, torchrs) = create(&path, None).unwrap();
-        assert_eq!((&name[..], torchrs.join("launcher/Cargo.toml").is_file()), ("my-net", true));
-        let manifest = fs::read_to_string(path.join("Cargo.toml")).unwrap();
-        assert!(manifest.contains("name = \"my-net\"") && !manifest.contains("{{"), "{manifest}");
-        for (file, _) in FILES {
-            assert!(!fs::read_to_string(path.join(file)).unwrap().contains("{{"), "{file}");
+        for (template, _) in TEMPLATES {
+            let path = folder.path().join(format!("my-{template}"));
+            let (name, torchrs) = create(&path, template, None).unwrap();
+            assert_eq!(name, format!("my-{template}"));
+            assert!(torchrs.join("launcher/Cargo.toml").is_file());
+            let manifest = fs::read_to_string(path.join("Cargo.toml")).unwrap();
+            assert!(manifest.contains(&format!("name = \"{name}\"")), "{manifest}");
+            assert!(path.join("src/main.rs").is_file() && path.join("README.md").is_file());
+            for (file, _) in files(template) {
+                assert!(!fs::read_to_string(path.join(file)).unwrap().contains("{{"), "{file}");
+            }
+            let again = create(&path, template, None).unwrap_err().to_string();
+            assert!(again.contains("not an empty folder"), "{again}");
         }
-        let again = create(&path, None).unwrap_err().to_string();
-        assert!(again.contains("not an empty folder"), "{again}");
-        let other = create(&folder.path().join("b"), Some(folder.path())).unwrap_err().to_string();
-        assert!(other.contains("--torchrs") && other.contains("no package `torchrs`"), "{other}");
-        assert!(!folder.path().join("b").exists());
+        let (other, own) = (folder.path().join("b"), Some(folder.path()));
+        let error = create(&other, "digits", own).unwrap_err().to_string();
+        assert!(error.contains("--torchrs") && error.contains("no package `torchrs`"), "{error}");
+        assert!(!other.exists());
     }
 
     #[test]
