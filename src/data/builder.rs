@@ -9,7 +9,7 @@ use torchrs_job::cluster::told_rank;
 use super::dataset::{Dataset, WorkerInfo, worker_info};
 use super::loader::{DataLoader, StartWorkers};
 use super::pool::Pool;
-use super::samplers::{BatchOrder, BatchSampler, Sampler};
+use super::samplers::{BatchOrder, BatchSampler, DistributedSampler, Sampler, SubsetSampler};
 use crate::error::{Error, Result};
 use crate::tensor::Device;
 
@@ -28,6 +28,8 @@ pub struct DataLoaderBuilder<D: Dataset> {
     pub(super) batch_size: usize,
     pub(super) shuffle: bool,
     pub(super) sampler: Option<Box<dyn Sampler>>,
+    /// How many ranks share the samples, and which this is.
+    ranks: Option<(usize, usize)>,
     pub(super) workers: usize,
     pub(super) prefetch_factor: usize,
     pub(super) drop_last: bool,
@@ -46,6 +48,7 @@ impl<D: Dataset> DataLoaderBuilder<D> {
             batch_size: 1,
             shuffle: false,
             sampler: None,
+            ranks: None,
             workers: 0,
             prefetch_factor: 2,
             drop_last: false,
@@ -69,6 +72,29 @@ impl<D: Dataset> DataLoaderBuilder<D> {
     #[must_use]
     pub fn shuffle(mut self, shuffle: bool) -> Self {
         self.shuffle = shuffle;
+        self
+    }
+
+    /// Deals the samples out to ranks, in place of a sampler of one's own.
+    ///
+    /// | shuffle | dealt out by | each rank has |
+    /// | --- | --- | --- |
+    /// | true, for training | [`DistributedSampler`], whose seed is 0 | equally many: some samples twice, or by `drop_last` none |
+    /// | false, for validation | [`SubsetSampler::share`] | one more or less: each sample once |
+    ///
+    /// ```
+    /// use torchrs::data::{DataLoader, datasets::Synthetic};
+    /// let samples = |rank, shuffle| {
+    ///     let loader = DataLoader::builder(Synthetic::new(5).classes(5)?).batch_size(5).shuffle(shuffle);
+    ///     Ok(loader.ranks(2, rank).build()?.iter().next().unwrap()?.1.to_vec::<i64>())
+    /// };
+    /// assert_eq!((samples(0, false)?, samples(1, false)?), (vec![0, 2, 4], vec![1, 3]));
+    /// assert_eq!((samples(0, true)?.len(), samples(1, true)?.len()), (3, 3));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    #[must_use]
+    pub fn ranks(mut self, num_replicas: usize, rank: usize) -> Self {
+        self.ranks = Some((num_replicas, rank));
         self
     }
 
@@ -233,7 +259,7 @@ impl<D: Dataset> DataLoaderBuilder<D> {
     /// # Errors
     /// [`Error::Argument`] when an option has a value that cannot be, or `drop_last` leaves no batch of a
     /// dataset that has samples.
-    pub fn build(self) -> Result<DataLoader<D>> {
+    pub fn build(mut self) -> Result<DataLoader<D>> {
         let wrong =
             |argument: &str, message: &str| Err(Error::argument("DataLoader", argument, message));
         if self.batch_size == 0 {
@@ -253,6 +279,9 @@ impl<D: Dataset> DataLoaderBuilder<D> {
                 "is true although a sampler, which has its own order, is given",
             );
         }
+        if self.ranks.is_some() && (self.sampler.is_some() || self.batch_sampler.is_some()) {
+            return wrong("ranks", "is given beside a sampler, which has its own share");
+        }
         if self.batch_sampler.is_some() {
             let other = [
                 ("batch_size", self.batch_size != 1),
@@ -267,7 +296,16 @@ impl<D: Dataset> DataLoaderBuilder<D> {
         if self.has_worker_init && self.workers == 0 {
             return wrong("worker_init", "would never run: there are no workers; set workers(n)");
         }
-        if self.shuffle {
+        if let Some((num_replicas, rank)) = self.ranks {
+            let len = self.dataset.len();
+            self.sampler = Some(match self.shuffle {
+                true => {
+                    let sampler = DistributedSampler::new(len, num_replicas, rank)?;
+                    Box::new(sampler.drop_last(self.drop_last))
+                }
+                false => Box::new(SubsetSampler::share(len, num_replicas, rank)?),
+            });
+        } else if self.shuffle {
             warn_of_whole_copies();
         }
         let loader = DataLoader::new(self, batches);
@@ -295,7 +333,7 @@ fn warn_of_whole_copies() {
             let _ = writeln!(
                 stderr(),
                 "torchrs: a DataLoader with shuffle(true) reads the whole dataset on each of the {world} ranks; \
-                 sampler(DistributedSampler::new(len, {world}, rank)?) deals it out, sampler(RandomSampler::new(len)) \
+                 ranks({world}, rank) deals it out, sampler(RandomSampler::new(len)) \
                  says that this is meant"
             );
         });

@@ -5,10 +5,13 @@ use std::cell::Cell;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::compose::TransformDataset;
 use super::sample::Sample;
+use super::transforms::Compose;
 use crate::cpu::numbers::philox::{PhiloxStream, philox4x32_10};
 use crate::error::Result;
 use crate::ops::random::{GeneratorState, fork_rng_at};
+use crate::tensor::Tensor;
 
 /// A map-style dataset (`torch.utils.data.Dataset`): a *description* of the data that can be
 /// serialised, and `get(index)`.
@@ -61,6 +64,23 @@ pub trait Dataset: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// True when there are no samples.
     fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The same samples with transformed images, by one transform or a [`Compose`] (`transform` of torchvision's datasets). Random transforms draw from the
+    /// sample's own numbers, as [`get`](Self::get) says.
+    ///
+    /// ```
+    /// use torchrs::data::transforms::RandomCrop;
+    /// use torchrs::data::{Dataset, datasets::Digits};
+    /// let digits = Digits::train().transform(RandomCrop::new([8, 8]).padding([1; 4]));
+    /// assert_eq!((digits.len(), digits.get(0)?.0.shape()), (1438, &[1, 8, 8][..]));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    fn transform<T>(self, transform: impl Into<Compose>) -> TransformDataset<Self>
+    where
+        Self: Dataset<Sample = (Tensor, T)> + Sized,
+    {
+        TransformDataset::new(self, transform.into())
     }
 }
 

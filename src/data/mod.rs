@@ -63,7 +63,7 @@ pub use collate::default_collate;
 pub use columns::Columns;
 pub use compose::{
     ConcatDataset, DatasetList, DatasetTuple, Lengths, StackDataset, Subset, TensorDataset,
-    TensorTuple, random_split,
+    TensorTuple, TransformDataset, random_split,
 };
 pub use dataset::{
     Batch, Dataset, SampleRandom, WorkerInfo, sample_random, sample_seed, worker_info,

@@ -172,6 +172,26 @@ impl SubsetSampler {
         SubsetSampler { indices, shuffle: false }
     }
 
+    /// A rank's share of `len` samples: every `num_replicas`-th from `rank` on. Ranks may have one more or less than
+    /// others, and no sample is there twice: for validation, where each has to count once. Training, where ranks take
+    /// equal numbers of batches, has [`DistributedSampler`].
+    ///
+    /// ```
+    /// use torchrs::data::{Sampler, SubsetSampler};
+    /// let shares = [0, 1].map(|rank| SubsetSampler::share(5, 2, rank).unwrap().indices(0, 0).to_vec());
+    /// assert_eq!(shares, [vec![0, 2, 4], vec![1, 3]]);
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] unless `rank` is below `num_replicas`.
+    pub fn share(len: usize, num_replicas: usize, rank: usize) -> Result<Self> {
+        if rank >= num_replicas {
+            let message = format!("{rank}; must be below num_replicas, {num_replicas}");
+            return Err(Error::argument("SubsetSampler::share", "rank", message));
+        }
+        Ok(Self::new((rank..len).step_by(num_replicas).collect()))
+    }
+
     /// Whether every epoch has its own random order.
     #[must_use]
     pub fn shuffle(mut self, shuffle: bool) -> Self {

@@ -4,8 +4,10 @@ mod concat;
 mod stack;
 mod subset;
 mod tensors;
+mod transformed;
 
 pub use concat::{ConcatDataset, DatasetList};
 pub use stack::{DatasetTuple, StackDataset};
 pub use subset::{Lengths, Subset, random_split};
 pub use tensors::{TensorDataset, TensorTuple};
+pub use transformed::TransformDataset;

@@ -4,6 +4,7 @@
 //! | --- | --- | --- |
 //! | [`Digits`] | in the library | `([1, 8, 8]` f32`, label)` |
 //! | [`FashionMnist`] | a folder of IDX files (Debian: package `dataset-fashion-mnist`) | `([1, 28, 28]` f32`, label)` |
+//! | [`Cifar10`] | a folder of CIFAR-10's binary files | `([3, 32, 32]` u8`, label)` |
 //! | [`ImageFolder`] | a folder of images for each class | `([3, h, w]` f32`, label)` |
 //! | [`TextWindows`] | any file, byte by byte | `([t]` i64`, [t]` i64`)` |
 //! | [`Synthetic`] | computed | `([c, h, w]` f32`, label)` |
@@ -15,6 +16,7 @@
 //! # Ok::<(), torchrs::Error>(())
 //! ```
 
+mod cifar10;
 #[cfg(feature = "image")]
 mod decode;
 mod digits;
@@ -29,6 +31,7 @@ mod scale;
 mod synthetic;
 mod text;
 
+pub use cifar10::Cifar10;
 pub use digits::Digits;
 pub use fashion_mnist::FashionMnist;
 #[cfg(feature = "image")]

@@ -116,6 +116,12 @@ macro_rules! steps {
                     Step::$name(step)
                 }
             }
+
+            impl From<$name> for Compose {
+                fn from(step: $name) -> Compose {
+                    Compose::new([step.into()])
+                }
+            }
         )*
     };
 }
