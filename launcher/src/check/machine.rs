@@ -56,13 +56,13 @@ pub fn files(nproc: usize) -> Finding {
         return Finding::error(subject, text);
     }
     match soft < FEW_FILES {
-        true => Finding::warning(
-            subject,
-            format!(
-                "{what}: few for workers with data loaders; `ulimit -n {}` before the launcher",
-                hard.min(65_536)
-            ),
-        ),
+        true => {
+            let raise = match hard.min(65_536) {
+                more if more > soft => format!("`ulimit -n {more}` before the launcher"),
+                _ => "raise the hard limit in /etc/security/limits.conf, or `docker run --ulimit nofile=65536`".into(),
+            };
+            Finding::warning(subject, format!("{what}: few for workers with data loaders; {raise}"))
+        }
         false => Finding::ok(subject, what),
     }
 }
