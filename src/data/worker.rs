@@ -66,13 +66,18 @@ pub(super) fn run_worker<D: Dataset, F: Init>(
         seed,
         ..WorkerInfo::default()
     };
-    set_worker_info(info);
-    leave_signals_to_parent();
-    conjure::<F>()(info)?;
+    begin_worker::<F>(info)?;
     let control = Control::open(control, dimensions);
     let mut state = Worker::new((worker, dimensions.workers), seed, control, parent);
     state.cell = worker;
     state.work(|indices, space| assemble(&*dataset, indices.into_iter(), space))
+}
+
+/// What a worker does before all else.
+pub(super) fn begin_worker<F: Init>(info: WorkerInfo) -> Result<()> {
+    set_worker_info(info);
+    leave_signals_to_parent();
+    conjure::<F>()(info)
 }
 
 /// Ctrl-C in a terminal, and a launcher that signals a whole process group, reach workers too. What

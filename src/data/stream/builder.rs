@@ -6,6 +6,8 @@ use torchrs_job::cluster::told_rank;
 
 use super::iterable::IterableDataset;
 use super::loader::StreamLoader;
+use super::worker::{self, Start};
+use crate::data::dataset::WorkerInfo;
 use crate::data::sample::Sample;
 use crate::error::{Error, Result};
 use crate::tensor::Device;
@@ -35,6 +37,8 @@ pub struct StreamLoaderBuilder<S> {
     pub(super) uneven: Option<Uneven>,
     pub(super) timeout: Option<Duration>,
     pub(super) device: Device,
+    pub(super) start_worker: Start<S>,
+    has_worker_init: bool,
 }
 
 impl<S: IterableDataset> StreamLoaderBuilder<S>
@@ -56,6 +60,8 @@ where
             uneven: None,
             timeout: None,
             device: Device::Cpu,
+            start_worker: start_worker(|_| Ok(())),
+            has_worker_init: false,
         }
     }
 
@@ -148,6 +154,30 @@ where
         self
     }
 
+    /// What each worker process runs before its first sample, as
+    /// [`DataLoaderBuilder::worker_init`](crate::data::DataLoaderBuilder::worker_init).
+    ///
+    /// ```
+    /// use torchrs::data::stream::{JsonLines, StreamLoader};
+    /// # let file = tempfile::NamedTempFile::new().unwrap();
+    /// # std::fs::write(file.path(), "1").unwrap();
+    /// torchrs::init();
+    /// let options = StreamLoader::builder(JsonLines::<i64>::new(file.path())?).workers(1);
+    /// let options = options.worker_init(|info| Err(torchrs::Error::Other(format!("{:?} cannot", info.worker))));
+    /// let error = options.build()?.iter().next().unwrap().unwrap_err().to_string();
+    /// assert!(error.contains("Some(0) cannot"), "{error}");
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    #[must_use]
+    pub fn worker_init<F>(mut self, f: F) -> Self
+    where
+        F: Fn(WorkerInfo) -> Result<()> + Copy + 'static,
+    {
+        self.start_worker = start_worker(f);
+        self.has_worker_init = true;
+        self
+    }
+
     /// The loader. Workers start with the first iteration.
     ///
     /// Several ranks must yield equally many batches, else those that have more wait for the others for ever
@@ -229,7 +259,21 @@ where
             );
             return wrong("workers", message);
         }
+        if self.has_worker_init && self.workers == 0 {
+            let message = "would never run: there are no workers; set workers(n)".to_owned();
+            return wrong("worker_init", message);
+        }
         self.device.check()?;
         StreamLoader::new(self, (world_size, rank), lanes)
     }
+}
+
+/// The function by which workers are started that begin with `f`.
+fn start_worker<S, F>(_: F) -> Start<S>
+where
+    S: IterableDataset,
+    S::Sample: Sample,
+    F: Fn(WorkerInfo) -> Result<()> + Copy + 'static,
+{
+    worker::start::<S, F>
 }

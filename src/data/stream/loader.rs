@@ -10,7 +10,7 @@ use super::iterable::IterableDataset;
 use super::lanes::{Lanes, Scheme, Wanted, state_of};
 use super::run::{Place, Repeats, Run};
 use super::state::{LaneState, StreamState};
-use super::worker;
+use super::worker::Start;
 use crate::data::arena::{Slot, Slots};
 use crate::data::assemble::{Failure, Space};
 use crate::data::columns::Columns;
@@ -58,6 +58,7 @@ pub struct StreamLoader<S: IterableDataset> {
     uneven: Option<Uneven>,
     timeout: Option<Duration>,
     device: Device,
+    start_worker: Start<S>,
     inner: Mutex<Inner<S>>,
 }
 
@@ -114,6 +115,7 @@ where
             uneven: options.uneven,
             timeout: options.timeout,
             device: options.device,
+            start_worker: options.start_worker,
             inner: Mutex::new(Inner {
                 seed,
                 lanes,
@@ -375,7 +377,13 @@ where
                         let workers = workers.min(run.place.lanes.len());
                         let tasks = self.prefetch_factor;
                         let start = |number| {
-                            worker::start(&self.dataset, &scheme, &begin, (number, workers), tasks)
+                            (self.start_worker)(
+                                &self.dataset,
+                                &scheme,
+                                &begin,
+                                (number, workers),
+                                tasks,
+                            )
                         };
                         Engine::Workers((0..workers).map(start).collect::<Result<_>>()?)
                     }
