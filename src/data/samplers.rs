@@ -10,10 +10,12 @@
 //! ```
 
 mod batch_order;
+mod share;
 mod weighted;
 
 use std::borrow::Cow;
 
+use self::share::Share;
 pub use batch_order::{BatchOrder, BucketBatchSampler, DistributedBatchSampler};
 pub use weighted::{DistributedSamplerWrapper, WeightedRandomSampler};
 
@@ -233,10 +235,8 @@ impl Sampler for SubsetSampler {
 #[derive(Debug, Clone)]
 pub struct DistributedSampler {
     len: usize,
-    num_replicas: usize,
-    rank: usize,
+    share: Share,
     shuffle: bool,
-    drop_last: bool,
     seed: u64,
 }
 
@@ -254,14 +254,8 @@ impl DistributedSampler {
     /// # Errors
     /// [`Error::Argument`] unless `rank < num_replicas`.
     pub fn new(len: usize, num_replicas: usize, rank: usize) -> Result<Self> {
-        if rank >= num_replicas {
-            return Err(Error::argument(
-                "DistributedSampler::new",
-                "rank",
-                format!("is {rank}, must be below num_replicas, which is {num_replicas}"),
-            ));
-        }
-        Ok(DistributedSampler { len, num_replicas, rank, shuffle: true, drop_last: false, seed: 0 })
+        let share = Share::new("DistributedSampler::new", num_replicas, rank)?;
+        Ok(DistributedSampler { len, share, shuffle: true, seed: 0 })
     }
 
     /// Whether every epoch has its own random order (default: true).
@@ -306,33 +300,27 @@ impl DistributedSampler {
     /// ```
     #[must_use]
     pub fn drop_last(mut self, drop_last: bool) -> Self {
-        self.drop_last = drop_last;
+        self.share.drop_last = drop_last;
         self
     }
 }
 
 impl Sampler for DistributedSampler {
     fn len(&self) -> usize {
-        if self.drop_last {
-            self.len / self.num_replicas
-        } else {
-            self.len.div_ceil(self.num_replicas)
-        }
+        self.share.len(self.len)
     }
     fn indices(&self, _seed: u64, epoch: u64) -> Cow<'_, [usize]> {
         let order = match self.shuffle {
             true => permutation(self.len, self.seed, epoch),
             false => (0..self.len).collect(),
         };
-        let places = (0..self.len()).map(|k| k * self.num_replicas + self.rank);
-        // The padding repeats the beginning: place len + j is place j.
-        Cow::Owned(places.map(|place| order[place % self.len]).collect())
+        Cow::Owned(self.share.places(self.len).map(|place| order[place]).collect())
     }
     fn own_seed(&self) -> Option<u64> {
         Some(self.seed)
     }
     fn num_replicas(&self) -> usize {
-        self.num_replicas
+        self.share.num_replicas
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 
+use super::share::Share;
 use super::weighted::shuffled;
 
 /// An order of batches (`batch_sampler` of `torch.utils.data.DataLoader`).
@@ -183,9 +184,7 @@ impl BatchOrder for BucketBatchSampler {
 /// ```
 pub struct DistributedBatchSampler {
     batches: Box<dyn BatchOrder>,
-    num_replicas: usize,
-    rank: usize,
-    drop_last: bool,
+    share: Share,
     seed: u64,
 }
 
@@ -196,25 +195,15 @@ impl DistributedBatchSampler {
     /// # Errors
     /// [`Error::Argument`] unless `rank < num_replicas`, and when `batches` are dealt out already.
     pub fn new(batches: impl BatchOrder, num_replicas: usize, rank: usize) -> Result<Self> {
-        let wrong = |argument, message: String| {
-            Err(Error::argument("DistributedBatchSampler::new", argument, message))
-        };
-        if rank >= num_replicas {
-            let message = format!("is {rank}, must be below num_replicas, which is {num_replicas}");
-            return wrong("rank", message);
-        }
-        if batches.num_replicas() > 1 {
-            let message = format!("are dealt out to {} ranks already", batches.num_replicas());
-            return wrong("batches", message);
-        }
-        let batches = Box::new(batches);
-        Ok(DistributedBatchSampler { batches, num_replicas, rank, drop_last: false, seed: 0 })
+        let (op, ranks) = ("DistributedBatchSampler::new", (num_replicas, rank));
+        let share = Share::of_whole(op, ranks, "batches", batches.num_replicas())?;
+        Ok(DistributedBatchSampler { batches: Box::new(batches), share, seed: 0 })
     }
 
     /// Whether batches that do not divide among the ranks are left out (default: false).
     #[must_use]
     pub fn drop_last(mut self, drop_last: bool) -> Self {
-        self.drop_last = drop_last;
+        self.share.drop_last = drop_last;
         self
     }
 
@@ -228,10 +217,7 @@ impl DistributedBatchSampler {
 
 impl BatchOrder for DistributedBatchSampler {
     fn len(&self) -> usize {
-        match self.drop_last {
-            true => self.batches.len() / self.num_replicas,
-            false => self.batches.len().div_ceil(self.num_replicas),
-        }
+        self.share.len(self.batches.len())
     }
 
     fn batch_size(&self) -> usize {
@@ -240,8 +226,7 @@ impl BatchOrder for DistributedBatchSampler {
 
     fn batches(&self, _seed: u64, epoch: u64) -> Vec<Vec<usize>> {
         let all = self.batches.batches(self.seed, epoch);
-        let places = (0..self.len()).map(|k| k * self.num_replicas + self.rank);
-        places.map(|place| all[place % all.len()].clone()).collect()
+        self.share.places(all.len()).map(|place| all[place].clone()).collect()
     }
 
     fn own_seed(&self) -> Option<u64> {
@@ -249,7 +234,7 @@ impl BatchOrder for DistributedBatchSampler {
     }
 
     fn num_replicas(&self) -> usize {
-        self.num_replicas
+        self.share.num_replicas
     }
 }
 

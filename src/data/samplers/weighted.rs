@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::share::Share;
 use super::{Sampler, permutation};
 use crate::cpu::numbers::philox::PhiloxStream;
 use crate::error::{Error, Result};
@@ -118,9 +119,7 @@ impl Sampler for WeightedRandomSampler {
 /// ```
 pub struct DistributedSamplerWrapper {
     sampler: Box<dyn Sampler>,
-    num_replicas: usize,
-    rank: usize,
-    drop_last: bool,
+    share: Share,
     seed: u64,
 }
 
@@ -131,25 +130,15 @@ impl DistributedSamplerWrapper {
     /// # Errors
     /// [`Error::Argument`] unless `rank < num_replicas`, and when `sampler` is dealt out already.
     pub fn new(sampler: impl Sampler, num_replicas: usize, rank: usize) -> Result<Self> {
-        let wrong = |argument, message: String| {
-            Err(Error::argument("DistributedSamplerWrapper::new", argument, message))
-        };
-        if rank >= num_replicas {
-            let message = format!("is {rank}, must be below num_replicas, which is {num_replicas}");
-            return wrong("rank", message);
-        }
-        if sampler.num_replicas() > 1 {
-            let message = format!("is dealt out to {} ranks already", sampler.num_replicas());
-            return wrong("sampler", message);
-        }
-        let sampler = Box::new(sampler);
-        Ok(DistributedSamplerWrapper { sampler, num_replicas, rank, drop_last: false, seed: 0 })
+        let (op, ranks) = ("DistributedSamplerWrapper::new", (num_replicas, rank));
+        let share = Share::of_whole(op, ranks, "sampler", sampler.num_replicas())?;
+        Ok(DistributedSamplerWrapper { sampler: Box::new(sampler), share, seed: 0 })
     }
 
     /// Whether the tail that does not divide among the ranks is dropped rather than filled up (default: false).
     #[must_use]
     pub fn drop_last(mut self, drop_last: bool) -> Self {
-        self.drop_last = drop_last;
+        self.share.drop_last = drop_last;
         self
     }
 
@@ -163,16 +152,12 @@ impl DistributedSamplerWrapper {
 
 impl Sampler for DistributedSamplerWrapper {
     fn len(&self) -> usize {
-        match self.drop_last {
-            true => self.sampler.len() / self.num_replicas,
-            false => self.sampler.len().div_ceil(self.num_replicas),
-        }
+        self.share.len(self.sampler.len())
     }
 
     fn indices(&self, _seed: u64, epoch: u64) -> Cow<'_, [usize]> {
         let order = self.sampler.indices(self.seed, epoch);
-        let places = (0..self.len()).map(|k| k * self.num_replicas + self.rank);
-        Cow::Owned(places.map(|place| order[place % order.len()]).collect())
+        Cow::Owned(self.share.places(order.len()).map(|place| order[place]).collect())
     }
 
     fn own_seed(&self) -> Option<u64> {
@@ -180,7 +165,7 @@ impl Sampler for DistributedSamplerWrapper {
     }
 
     fn num_replicas(&self) -> usize {
-        self.num_replicas
+        self.share.num_replicas
     }
 }
 
