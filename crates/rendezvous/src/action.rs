@@ -23,6 +23,8 @@ pub enum Action {
     Resign(Option<Arc<Round>>),
     /// Take this tie for this host, unless another has: [`Leader::tie_taken`](crate::leader::Leader::tie_taken) is told.
     TakeTie(Tie),
+    /// How the workers of a host are, in the words of its launcher.
+    Status(Vec<u8>),
     /// For the user's eyes.
     Say(String),
     /// A round has ended and another follows: the reports, for a notice.

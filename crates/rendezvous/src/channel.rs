@@ -8,7 +8,7 @@
 use snow::{HandshakeState, TransportState};
 
 /// Of the wire between launchers. Another number is another protocol.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// The longest message.
 pub const MAX_MESSAGE: usize = 64 << 20;
 

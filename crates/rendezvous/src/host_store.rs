@@ -69,6 +69,11 @@ impl HostStore {
         self.rendezvous.command(command);
     }
 
+    /// Gives commands from other threads.
+    pub fn commander(&self) -> Commander {
+        self.rendezvous.commander()
+    }
+
     /// What to add to this host's CLOCK_MONOTONIC for the leader's, in nanoseconds.
     pub fn clock_offset(&self) -> i64 {
         self.rendezvous.clock_offset()

@@ -189,6 +189,11 @@ pub enum ToLeader {
         /// Of the round.
         number: u64,
     },
+    /// How its workers are, for whoever looks at the job. None of the leader's business.
+    Status {
+        /// What its launcher says.
+        text: Vec<u8>,
+    },
 }
 
 /// From the leader.

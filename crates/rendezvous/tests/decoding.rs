@@ -103,6 +103,7 @@ fn to_leader() -> Vec<Vec<u8>> {
         ToLeader::Claim { job: "job".into(), round: round().into() },
         ToLeader::Ask { number: 1, request: vec![1; 40] },
         ToLeader::Failing { number: 9 },
+        ToLeader::Status { text: vec![b'x'; 70_000] },
     ])
 }
 

@@ -120,6 +120,8 @@ impl Job<'_> {
             Event::Say(text) => (self.say)(format!("torchrs-launch: {text}\n")),
             // These concern workers, and none run.
             Event::Stop { .. } => {}
+            // Nobody looks.
+            Event::Status(_) => {}
             Event::Leads(leads) => self.leads = leads,
             Event::Ask(..) | Event::Answer(..) | Event::Gone(_) | Event::AwaitsWelcome(_) => {
                 unreachable!("the link takes what is the store's")

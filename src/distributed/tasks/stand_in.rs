@@ -436,7 +436,7 @@ impl Host {
                 }
                 Event::Over(_, text) => return self.leave(&text),
                 Event::Fail(why) => return self.leave(&why),
-                Event::Restarting(_) | Event::Leads(_) => {}
+                Event::Restarting(_) | Event::Leads(_) | Event::Status(_) => {}
                 Event::Ask(..) | Event::Answer(..) | Event::Gone(_) | Event::AwaitsWelcome(_) => {
                     unreachable!("the host's store takes what is the store's")
                 }

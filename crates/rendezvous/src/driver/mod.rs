@@ -94,6 +94,8 @@ pub enum Event {
     Over(i32, String),
     /// The host cannot take part: why.
     Fail(String),
+    /// This host leads: how the workers of another are, in the words of its launcher.
+    Status(Vec<u8>),
     /// For the user's eyes.
     Say(String),
 }
@@ -115,6 +117,9 @@ pub enum Command {
     Welcome(u64),
     /// A worker has failed, and the others of this host are about to end.
     WorkersFailing,
+    /// How this host's workers are, for the leader's launcher. Left out while what was sent before is on its way, and
+    /// where this host leads itself.
+    Status(Vec<u8>),
 }
 
 /// A host's end of a rendezvous. Dropped, its connections close.

@@ -391,6 +391,10 @@ impl Driver {
                 }
             }
             Command::WorkersFailing => self.member_mut().workers_failing(&mut asked),
+            Command::Status(text) if self.sends_at_once() => {
+                asked.push(member::Action::Send(ToLeader::Status { text }));
+            }
+            Command::Status(_) => {}
         }
         self.do_member(asked);
         self.do_leader(out);
@@ -644,6 +648,7 @@ impl Driver {
                         self.outlet.give(Event::Say(text));
                     }
                 }
+                action::Action::Status(text) => self.outlet.give(Event::Status(text)),
                 action::Action::Restarting(ending) => self.outlet.give(Event::Restarting(ending)),
                 action::Action::Ended(ending) => self.outlet.give(Event::Ended(ending)),
             }

@@ -151,6 +151,7 @@ impl Leader {
             }
             ToLeader::Ask { number, request } => out.push(Action::Ask(from, number, request)),
             ToLeader::Failing { number } => self.failing(id, number, now, out),
+            ToLeader::Status { text } => out.push(Action::Status(text)),
         }
         self.step(now, out);
     }

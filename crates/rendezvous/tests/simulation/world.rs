@@ -437,7 +437,9 @@ impl World {
                     // What was sent before arrives before.
                     self.at(self.now + 2 * MS, Event::Closed { link, at_leader: false });
                 }
-                action::Action::Ask(..) | action::Action::Restarting(_) => {}
+                action::Action::Ask(..)
+                | action::Action::Status(_)
+                | action::Action::Restarting(_) => {}
                 action::Action::Say(text) => self.said.push(text),
                 action::Action::TakeTie(tie) => {
                     let end = (host, self.launchers[host].life);

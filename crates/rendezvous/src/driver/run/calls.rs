@@ -70,6 +70,12 @@ impl Driver {
         }
     }
 
+    /// Whether another host leads, and has taken all that this one has sent.
+    pub(super) fn sends_at_once(&self) -> bool {
+        let Link::Peer(number) = self.link else { return false };
+        self.peers.get(&number).is_some_and(|entry| entry.open && !entry.peer.has_output())
+    }
+
     fn call_failed(&mut self, why: &str, refused: bool) {
         self.link = Link::None;
         let (now, mut out) = (self.now(), Vec::new());
