@@ -11,7 +11,9 @@ use crate::storage::memory_stats;
 /// What a process uses of a GPU.
 pub(crate) struct GpuUse {
     pub index: usize,
-    pub name: String,
+    pub name: &'static str,
+    /// Its place on the bus.
+    pub bus: &'static str,
     /// Bytes of tensors, now and at most.
     pub bytes: u64,
     pub peak: u64,
@@ -29,7 +31,7 @@ pub(crate) fn step_taken(gpu: impl FnOnce() -> Option<GpuUse>) {
         own.counters().set_device_memory(gpu.bytes, gpu.peak);
     }
     DEVICE.call_once(|| match &gpu {
-        Some(gpu) => own.set_device(Some(gpu.index), &gpu.name),
+        Some(gpu) => own.set_device(Some((gpu.index, gpu.bus)), gpu.name),
         None => own.set_device(None, "CPU"),
     });
 }

@@ -474,10 +474,11 @@ fn refuse_capture<R: Rule>(options: &R::Options, parameter: &Tensor, is_first: b
 fn gpu_use(parameter: &Tensor) -> Option<notes::GpuUse> {
     let index = parameter.device().gpu()?;
     let allocated = memory::statistics(index).ok()?.allocated;
-    let name = device::properties(index).map_or_else(|_| String::new(), |gpu| gpu.name.clone());
+    let about = device::properties(index).ok();
     Some(notes::GpuUse {
         index,
-        name,
+        name: about.map_or("", |gpu| &gpu.name),
+        bus: about.map_or("", |gpu| &gpu.pci_bus_id),
         bytes: allocated.current as u64,
         peak: allocated.peak as u64,
     })

@@ -26,3 +26,5 @@ pub const SCALARS: usize = 32;
 pub const NAME: usize = 40;
 /// Bytes of a device's name.
 pub const DEVICE_NAME: usize = 64;
+/// Bytes of a device's place on the bus.
+pub const BUS: usize = 32;

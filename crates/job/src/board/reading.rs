@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::doing::Doing;
 use super::slot::{MAGIC, NAME_WORDS, SCALAR_WORDS, Slot, TimeOf, word};
-use super::{DEVICE_NAME, SCALARS};
+use super::{BUS, DEVICE_NAME, SCALARS};
 
 /// A slot at one moment. Times are of CLOCK_MONOTONIC, in nanoseconds.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,6 +80,8 @@ pub struct DeviceReading {
     pub gpu: Option<usize>,
     /// Its name; empty before it is known.
     pub name: String,
+    /// A GPU's place on the bus, as `0000:17:00.0`.
+    pub bus: String,
 }
 
 impl Reading {
@@ -132,6 +134,7 @@ impl Logged {
             device: DeviceReading {
                 gpu: (get(word::DEVICE) as usize).checked_sub(1),
                 name: text(get, word::DEVICE_NAME, DEVICE_NAME / 8),
+                bus: text(get, word::BUS, BUS / 8),
             },
         }
     }

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
 
 use super::doing::Doing;
-use super::{DEVICE_NAME, NAME, SCALARS};
+use super::{BUS, DEVICE_NAME, NAME, SCALARS};
 
 /// Bytes of a slot.
 pub(super) const SLOT_BYTES: usize = 4096;
@@ -43,6 +43,7 @@ pub(super) mod word {
     pub const DEVICE: usize = 30;
     pub const COUNT: usize = 31;
     pub const DEVICE_NAME: usize = 32;
+    pub const BUS: usize = 40;
     pub const SCALARS: usize = 48;
 }
 
@@ -52,7 +53,8 @@ pub(super) const NAME_WORDS: usize = NAME / 8;
 pub(super) const SCALAR_WORDS: usize = NAME_WORDS + 2;
 
 const _: () = assert!(word::SCALARS + SCALARS * SCALAR_WORDS <= SLOT_WORDS);
-const _: () = assert!(word::DEVICE_NAME + DEVICE_NAME / 8 <= word::SCALARS);
+const _: () = assert!(word::DEVICE_NAME + DEVICE_NAME / 8 <= word::BUS);
+const _: () = assert!(word::BUS + BUS / 8 <= word::SCALARS);
 
 /// What a training thread's time goes into, beside its own computing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,12 +185,14 @@ impl<'a> Slot<'a> {
         });
     }
 
-    /// What the worker computes on: a GPU's index, or the CPU, and its name.
-    pub(super) fn set_device(&self, index: Option<usize>, name: &str) {
+    /// What the worker computes on: a GPU's index and place on the bus, or the CPU, and its name.
+    pub(super) fn set_device(&self, gpu: Option<(usize, &str)>, name: &str) {
         self.whole(|slot| {
-            slot.set(word::DEVICE, index.map_or(0, |index| index as u64 + 1));
+            slot.set(word::DEVICE, gpu.map_or(0, |(index, _)| index as u64 + 1));
             let name = packed::<{ DEVICE_NAME / 8 }>(name);
             name.iter().enumerate().for_each(|(i, word)| slot.set(word::DEVICE_NAME + i, *word));
+            let bus = packed::<{ BUS / 8 }>(gpu.map_or("", |(_, bus)| bus));
+            bus.iter().enumerate().for_each(|(i, word)| slot.set(word::BUS + i, *word));
         });
     }
 

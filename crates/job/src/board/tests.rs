@@ -31,7 +31,7 @@ fn what_a_worker_notes_is_read() {
         12,
     );
     slot.saved(4, 99, 13);
-    slot.set_device(Some(1), "NVIDIA H200");
+    slot.set_device(Some((1, "0000:17:00.0")), "NVIDIA H200");
     let read = board.read(2).unwrap();
     assert_eq!((read.doing, read.times, read.waited, read.steps), (None, [0, 42, 0, 0], 9, 1));
     assert_eq!(
@@ -45,7 +45,8 @@ fn what_a_worker_notes_is_read() {
     assert_eq!(logged.scalars[2].name, "a name that is longer than there is room");
     assert_eq!((logged.step, logged.at), (4, 12));
     assert_eq!(logged.saved, Some(SavedReading { step: 4, at: 13, took: 99 }));
-    assert_eq!(logged.device, DeviceReading { gpu: Some(1), name: "NVIDIA H200".into() });
+    let device = (logged.device.gpu, &*logged.device.name, &*logged.device.bus);
+    assert_eq!(device, (Some(1), "NVIDIA H200", "0000:17:00.0"));
     // The others' slots are theirs.
     assert_eq!((board.read(0), board.read(1)), (None, None));
 }

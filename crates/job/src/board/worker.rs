@@ -71,9 +71,9 @@ impl OwnSlot {
         self.slot.saved(step, took_ns, monotonic_ns());
     }
 
-    /// Notes what this process computes on: a GPU, or the CPU.
-    pub fn set_device(&self, index: Option<usize>, name: &str) {
+    /// Notes what this process computes on: a GPU, by its index and its place on the bus, or the CPU.
+    pub fn set_device(&self, gpu: Option<(usize, &str)>, name: &str) {
         let _writing = self.writing.lock();
-        self.slot.set_device(index, name);
+        self.slot.set_device(gpu, name);
     }
 }
