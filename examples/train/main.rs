@@ -180,6 +180,8 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
         ));
     }
 
+    // For the launcher's status page.
+    let mut speed = models::throughput(&settings, device, model.num_parameters());
     let started = Instant::now();
     let mut samples = 0usize;
     let mut stopped = None;
@@ -231,6 +233,7 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
             at.step += 1;
             at.samples += global_batch;
             samples += global_batch;
+            speed.step(global_batch / world);
             progress.step(format!("loss {:.4}", agreed.loss));
             if !agreed.take_step {
                 progress.line(&format!(

@@ -9,7 +9,8 @@ use torchrs::optim::lr_scheduler::WarmupCosineLR;
 use torchrs::optim::{
     Adam, AdamOptions, AdamW, AdamWOptions, Optimizer, ParamGroup, SGD, SGDOptions,
 };
-use torchrs::{Error, Result, Tensor};
+use torchrs::train::{Throughput, transformer_flops};
+use torchrs::{Device, Error, Result, Tensor};
 
 use crate::args::{ModelKind, OptimizerKind};
 use crate::data::Shape;
@@ -123,18 +124,16 @@ impl Network for MobileNetV2 {
 }
 
 /// A small GPT-2 over bytes.
-fn gpt(vocabulary: usize, context: usize) -> GPT2LMHeadModel {
-    GPT2LMHeadModel::new(
-        GPT2Config {
-            vocab_size: vocabulary,
-            n_positions: context,
-            n_embd: 128,
-            n_layer: 4,
-            n_head: 4,
-            ..Default::default()
-        }
-        .no_dropout(),
-    )
+fn gpt_config(vocabulary: usize, context: usize) -> GPT2Config {
+    GPT2Config {
+        vocab_size: vocabulary,
+        n_positions: context,
+        n_embd: 128,
+        n_layer: 4,
+        n_head: 4,
+        ..Default::default()
+    }
+    .no_dropout()
 }
 
 impl Network for GPT2LMHeadModel {
@@ -177,13 +176,26 @@ pub fn build(settings: &Settings, shape: Shape) -> Result<Box<dyn Network>> {
         (ModelKind::Resnet18, Shape::Images { classes, .. }) => Box::new(resnet18(classes)),
         (ModelKind::MobilenetV2, Shape::Images { classes, .. }) => Box::new(mobilenet_v2(classes)),
         (ModelKind::Gpt, Shape::Text { vocabulary }) => {
-            Box::new(gpt(vocabulary, settings.context_length))
+            Box::new(GPT2LMHeadModel::new(gpt_config(vocabulary, settings.context_length)))
         }
         (ModelKind::Gpt, Shape::Images { .. }) => {
             return Err(Error::config("--model", "gpt needs --data text:FILE"));
         }
         (_, Shape::Text { .. }) => return Err(Error::config("--model", "text needs --model gpt")),
     })
+}
+
+/// Counts samples; of a language model, also tokens and operations.
+pub fn throughput(settings: &Settings, device: Device, parameters: usize) -> Throughput {
+    let speed = Throughput::new(device);
+    if settings.model != ModelKind::Gpt {
+        return speed;
+    }
+    let tokens = settings.context_length;
+    let GPT2Config { n_layer, n_embd, .. } = gpt_config(1, tokens);
+    speed
+        .tokens_per_sample(tokens as f64)
+        .flops_per_sample(transformer_flops(parameters, n_layer, n_embd, tokens))
 }
 
 /// The optimizer that `--optimizer` asks for; biases and gains do not decay.
