@@ -139,9 +139,7 @@ impl Carrier {
 
     fn take(&mut self, id: usize, bytes: &[u8]) {
         let input = &mut self.sources[id].input;
-        if input.stream == Stream::Stderr {
-            self.shared.keep_tail(input.local_rank, bytes);
-        }
+        self.shared.keep(input.local_rank, input.stream, bytes);
         if let Some(warning) = input.log.as_mut().and_then(|log| log.write(bytes)) {
             self.shared.notice(warning);
         }

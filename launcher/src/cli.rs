@@ -2,6 +2,7 @@
 //! follows PROGRAM is the program's own.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use torchrs_job::variables::unknown_variables;
 use torchrs_rendezvous::driver::Endpoint;
 
 use crate::console::say;
+use crate::dashboard::address::{ANY_PORT, address, joined};
 use crate::documents;
 use crate::hosts::{ScaleUpOption, detected, nnodes, scale_up};
 use crate::nproc::Nproc;
@@ -164,6 +166,12 @@ pub struct Options {
     #[arg(long, alias = "token_file", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub token_file: Option<PathBuf>,
 
+    /// Serve a page that shows the job while it runs, with Prometheus' /metrics: at PORT of this host alone, or at
+    /// HOST:PORT for others, too; port 0 is any. Its address, with a token, is printed.
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = true, default_missing_value = ANY_PORT,
+          value_parser = address)]
+    pub dashboard: Option<SocketAddr>,
+
     #[command(flatten)]
     pub ssh: SshOptions,
 
@@ -227,7 +235,7 @@ const VARIABLES: [(&str, &str, &str); 18] = [
 ];
 
 /// Options that the launcher alone has, so that after PROGRAM they are most likely a slip.
-const OWN_OPTIONS: [&str; 9] = [
+const OWN_OPTIONS: [&str; 10] = [
     "--nproc",
     "--nproc-per-node",
     "--nproc_per_node",
@@ -237,13 +245,14 @@ const OWN_OPTIONS: [&str; 9] = [
     "--nnodes",
     "--hosts",
     "--hostfile",
+    "--dashboard",
 ];
 
 /// The options of this process: of its command line, and of its environment. Ends the process over one that
 /// cannot be used, and says what is likely not meant.
 pub fn options() -> Options {
     let args: Vec<OsString> = std::env::args_os().collect();
-    let matches = Options::command().get_matches_from(&args);
+    let (args, matches) = matched(args);
     if let Some(shell) = matches.get_one::<Shell>("completions") {
         documents::print(&documents::completions(*shell, Options::command()));
     }
@@ -255,8 +264,19 @@ pub fn options() -> Options {
 
 /// The options that these words are, of a program that has the launcher's among its own.
 pub fn options_of(args: Vec<OsString>) -> Options {
-    let matches = Options::command().get_matches_from(&args);
+    let (args, matches) = matched(args);
     finished(&args, &matches)
+}
+
+/// The words of a command line, with an option's value joined to it that could be taken for PROGRAM, and what they say.
+fn matched(args: Vec<OsString>) -> (Vec<OsString>, ArgMatches) {
+    let once = Options::command().try_get_matches_from(&args);
+    let command =
+        once.iter().filter_map(|matches| matches.try_get_many::<OsString>("command").ok());
+    let count = command.flatten().map(|words| words.len()).next();
+    let args = count.and_then(|count| joined(&args, count)).unwrap_or(args);
+    let matches = Options::command().get_matches_from(&args);
+    (args, matches)
 }
 
 /// With what the environment says.

@@ -1,4 +1,4 @@
-//! The environment of a worker: torchrun's contract, and three private variables that torchrs's
+//! The environment of a worker: torchrun's contract, and private variables that torchrs's
 //! own `init` reads.
 
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::ffi::{CString, OsString};
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStringExt;
 
-use torchrs_job::environment::{MAX_CONNECTIONS, PARENT_PID, ROUND, STORE_FD};
+use torchrs_job::environment::{BOARD_FD, MAX_CONNECTIONS, PARENT_PID, ROUND, STORE_FD};
 use torchrs_rendezvous::token::TOKEN;
 
 use crate::console::{is_terminal, terminal_size};
@@ -28,6 +28,8 @@ pub struct Of<'a> {
     pub error_fd: RawFd,
     /// Its connection to the store.
     pub store_fd: RawFd,
+    /// The board, in which it has the slot of its local rank, if there is one.
+    pub board_fd: Option<RawFd>,
 }
 
 /// The environment of this process, as it is.
@@ -85,6 +87,7 @@ fn contract(of: &Of) -> Vec<(&'static str, String)> {
         (PARENT_PID, of.parent.to_string()),
         ("TORCHRS_JOB_ID", plan.job_id.clone()),
     ];
+    set.extend(of.board_fd.map(|fd| (BOARD_FD, fd.to_string())));
     set.extend(terminal(plan, place, of.local_rank));
     set
 }

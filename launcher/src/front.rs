@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::cli::{self, Options};
 use crate::console::say;
+use crate::dashboard::DashboardPlan;
 use crate::environment;
 use crate::failure::{Doing, Failure};
 use crate::hosts::{HostsPlan, STATIC_PORT};
@@ -93,9 +94,13 @@ pub fn prepare(
         under_launcher: options.under_launcher.is_some(),
         simulated: None,
         run_folder: None,
+        dashboard: None,
         outputs: Vec::new(),
         cores: None,
     };
+    if let Some(address) = options.dashboard {
+        plan.dashboard = Some(DashboardPlan { address, token: random_id()? });
+    }
     // The same on all hosts.
     if let Some(hosts) = &plan.hosts {
         plan.run_id = hosts.settings.job.clone();

@@ -5,12 +5,14 @@
 
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, gethostname};
+use torchrs_job::board::Board;
 use torchrs_job::store::StoreServer;
 
 use crate::console::say;
@@ -21,6 +23,8 @@ use crate::plan::Plan;
 use crate::process::Process;
 use crate::relay::Relay;
 use crate::signals::{STOP, Signals, USER, is_prepared};
+use crate::status::event::JobEvent;
+use crate::status::{Member, Round, Status};
 use crate::stop::Stop;
 use crate::tree;
 use crate::worker::{Ended, Worker};
@@ -42,15 +46,17 @@ pub struct Watch {
     signals: Signals,
     /// Held for its pidfd: it becomes readable when the front dies.
     _front: Process,
+    /// What is told to whoever looks at the job.
+    pub status: Arc<Status>,
 }
 
 impl Watch {
-    pub fn new(front: Process) -> nix::Result<Self> {
+    pub fn new(front: Process, status: Arc<Status>) -> nix::Result<Self> {
         let signals = Signals::take_over()?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(&signals, EpollEvent::new(EpollFlags::EPOLLIN, SIGNALS))?;
         epoll.add(&front, EpollEvent::new(EpollFlags::EPOLLIN, FRONT))?;
-        Ok(Watch { epoll, signals, _front: front })
+        Ok(Watch { epoll, signals, _front: front, status })
     }
 
     /// Watches the connection to other hosts, too.
@@ -197,10 +203,14 @@ impl<'a> Group<'a> {
         others: &'a dyn Others,
     ) -> Result<Self, Failure> {
         let (mut workers, mut inputs, mut warnings) = (Vec::new(), Vec::new(), Vec::new());
+        // A job without one runs as well; nobody sees how far it is.
+        let board = Board::new(plan.nproc).ok().map(Arc::new);
         for local_rank in 0..plan.nproc {
             let rank = place.rank(local_rank);
             let what = || format!("cannot connect rank {rank} to the store");
-            let started = Worker::start(plan, place, local_rank, others.connect().doing(what)?)?;
+            let store = others.connect().doing(what)?;
+            let board = board.as_ref().map(|board| board.fd());
+            let started = Worker::start(plan, place, local_rank, store, board)?;
             let event = EpollEvent::new(EpollFlags::EPOLLIN, local_rank as u64);
             let watched = watch.epoll.add(&started.worker.process, event);
             watched.doing(|| format!("cannot watch the worker of rank {rank}"))?;
@@ -213,6 +223,17 @@ impl<'a> Group<'a> {
         let event = EpollEvent::new(EpollFlags::EPOLLIN, RELAY);
         watch.epoll.add(relay.done(), event).doing(what)?;
         warnings.into_iter().for_each(|warning| relay.notice(warning));
+        let member = |worker: &Worker| Member {
+            rank: worker.rank,
+            pid: worker.process.pid().as_raw(),
+            ended: None,
+        };
+        watch.status.round_started(Round {
+            place: place.clone(),
+            members: workers.iter().map(member).collect(),
+            board,
+            output: relay.shared(),
+        });
         Ok(Group {
             plan,
             watch,
@@ -310,7 +331,10 @@ impl<'a> Group<'a> {
     fn take_news(&mut self) {
         for news in self.others.news() {
             match news {
-                News::Say(text) => self.relay.notice(format!("torchrs-launch: {text}")),
+                News::Say(text) => {
+                    self.watch.status.tell(JobEvent::Hosts { text: text.clone() });
+                    self.relay.notice(format!("torchrs-launch: {text}"));
+                }
                 News::Failed => {
                     self.stopped = true;
                     let (now, grace) = (Instant::now(), self.plan.grace);
@@ -334,6 +358,7 @@ impl<'a> Group<'a> {
         let Some(exit) = self.workers[local_rank].try_reap() else { return };
         // Its pidfd stays readable for ever.
         let _ = self.watch.epoll.delete(&self.workers[local_rank].process);
+        self.watch.status.rank_ended(local_rank, exit.to_string(), exit.success());
         // Others may wait for it to join, and it may have ended in peace.
         self.others.rank_ended(self.place.rank(local_rank), &exit.to_string());
         if !exit.success() && self.stop.is_none() {
@@ -369,6 +394,7 @@ impl<'a> Group<'a> {
             }
             None => {
                 self.signal = Some((signal, now));
+                self.watch.status.stopping(format!("asked to by {signal}"));
                 self.ask_all_to_end(signal);
                 let grace = self.plan.grace;
                 if !self.plan.under_launcher {

@@ -13,6 +13,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::dashboard::DashboardPlan;
 use crate::hosts::HostsPlan;
 use crate::numa::Cores;
 use crate::outputs::Destination;
@@ -47,6 +48,8 @@ pub struct Plan {
     pub simulated: Option<Simulated>,
     /// The folder that holds `attempt_<k>/<rank>/`, if there are log files.
     pub run_folder: Option<PathBuf>,
+    /// Of a job with a status page.
+    pub dashboard: Option<DashboardPlan>,
     /// For each rank: where stdout and stderr go.
     pub outputs: Vec<[Destination; 2]>,
     /// For each rank: the cores on which it may run, with `--numa-binding`.

@@ -46,6 +46,11 @@ impl Relay {
         Ok(Relay { shared, wakes })
     }
 
+    /// What the threads share, for whoever looks at the workers' output.
+    pub fn shared(&self) -> Arc<Shared> {
+        self.shared.clone()
+    }
+
     /// Becomes readable when all output has been written.
     pub fn done(&self) -> BorrowedFd<'_> {
         self.shared.done()

@@ -12,6 +12,8 @@ use crate::outputs::Stream;
 
 /// How much of a worker's standard error is kept for the report.
 const TAIL_SIZE: usize = 8 << 10;
+/// How much of a worker's output is kept for whoever looks at the job.
+const LOG_SIZE: usize = 16 << 10;
 
 /// One stream of one worker.
 pub struct Input {
@@ -44,6 +46,8 @@ pub struct Shared {
 struct Texts {
     /// The last bytes of each worker's standard error.
     tails: Vec<VecDeque<u8>>,
+    /// The last bytes of each worker's output, and which stream they came from.
+    logs: Vec<(VecDeque<u8>, Option<Stream>)>,
     /// Lines of the launcher's own that wait to be written.
     notices: Vec<String>,
 }
@@ -61,7 +65,11 @@ impl Shared {
             running: AtomicUsize::new(threads + 1),
             stop: AtomicBool::new(false),
             written: Arc::default(),
-            texts: Mutex::new(Texts { tails: vec![VecDeque::new(); nproc], notices: Vec::new() }),
+            texts: Mutex::new(Texts {
+                tails: vec![VecDeque::new(); nproc],
+                logs: vec![(VecDeque::new(), None); nproc],
+                notices: Vec::new(),
+            }),
             notice: Arc::new(event()?),
         })
     }
@@ -121,16 +129,59 @@ impl Shared {
         std::mem::take(&mut self.texts().notices)
     }
 
-    /// Keeps the end of a worker's standard error.
-    pub fn keep_tail(&self, local_rank: usize, bytes: &[u8]) {
-        let tail = &mut self.texts().tails[local_rank];
-        tail.extend(bytes);
-        let surplus = tail.len().saturating_sub(TAIL_SIZE);
-        tail.drain(..surplus);
+    /// Keeps the end of a worker's output, and of its standard error by itself.
+    pub fn keep(&self, local_rank: usize, stream: Stream, bytes: &[u8]) {
+        let mut texts = self.texts();
+        let (log, last) = &mut texts.logs[local_rank];
+        // A line that one stream has not ended is not the other's.
+        if *last != Some(stream) && log.back().is_some_and(|byte| *byte != b'\n') {
+            log.push_back(b'\n');
+        }
+        *last = Some(stream);
+        append(log, bytes, LOG_SIZE);
+        if stream == Stream::Stderr {
+            append(&mut texts.tails[local_rank], bytes, TAIL_SIZE);
+        }
+    }
+
+    /// The end of a worker's output, both streams in the order in which they came.
+    pub fn log(&self, local_rank: usize) -> Vec<u8> {
+        self.texts()
+            .logs
+            .get(local_rank)
+            .map_or_else(Vec::new, |(log, _)| log.iter().copied().collect())
     }
 
     /// The end of a worker's standard error.
     pub fn tail(&self, local_rank: usize) -> Vec<u8> {
         self.texts().tails[local_rank].iter().copied().collect()
+    }
+}
+
+/// Adds bytes to a tail of at most `size`.
+fn append(tail: &mut VecDeque<u8>, bytes: &[u8], size: usize) {
+    let bytes = &bytes[bytes.len().saturating_sub(size)..];
+    let surplus = (tail.len() + bytes.len()).saturating_sub(size);
+    tail.drain(..surplus);
+    tail.extend(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_both_streams_is_kept() {
+        let shared = Shared::new(1, 2).unwrap();
+        shared.keep(1, Stream::Stdout, b"step 1");
+        shared.keep(1, Stream::Stderr, b"oh no\n");
+        shared.keep(1, Stream::Stdout, b"step 2\n");
+        assert_eq!(shared.log(1), b"step 1\noh no\nstep 2\n");
+        assert_eq!((shared.tail(1), shared.log(0)), (b"oh no\n".to_vec(), Vec::new()));
+        for size in [10, LOG_SIZE - 3, 3 * LOG_SIZE] {
+            shared.keep(1, Stream::Stdout, &vec![b'x'; size]);
+            assert!(shared.log(1).len() <= LOG_SIZE);
+        }
+        assert_eq!(shared.log(1), vec![b'x'; LOG_SIZE]);
     }
 }

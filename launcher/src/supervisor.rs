@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use torchrs_job::store::StoreServer;
 
 use crate::console;
+use crate::dashboard::Dashboard;
 use crate::failure::{Doing, Failure};
 use crate::group::{Group, Outcome, Watch};
 use crate::hosts;
@@ -22,6 +23,7 @@ use crate::place::Place;
 use crate::plan::{self, Plan};
 use crate::process::Process;
 use crate::report::Report;
+use crate::status::{Status, socket};
 
 /// How long the report may wait for somebody to read standard error.
 const REPORT_PATIENCE: Duration = Duration::from_secs(5);
@@ -69,21 +71,46 @@ fn begin<P: DeserializeOwned>(plan: OwnedFd, front: Pid) -> Result<Option<(P, Pr
 }
 
 fn run(plan: Plan, front: Process) -> Result<i32, Failure> {
-    let watch = Watch::new(front).doing(|| "cannot set up the supervisor".into())?;
+    let what = || "cannot set up the supervisor".to_owned();
+    let status = Status::new(&plan);
+    let watch = Watch::new(front, status.clone()).doing(what)?;
+    socket::listen(status.clone());
+    let dashboard = plan.dashboard.as_ref().map(|plan| Dashboard::start(plan, &status));
+    let dashboard = dashboard.transpose()?;
+    if let Some(dashboard) = &dashboard {
+        let notice = dashboard.notice(&plan, &status);
+        // One of many hosts' is enough, if somebody sees all of them.
+        if plan.under_launcher && plan.hosts.is_some() {
+            status.say_when_leading(notice);
+        } else {
+            say(notice);
+        }
+    }
+    let code = run_rounds(&plan, &watch)?;
+    status.ended(code);
+    if let Some(dashboard) = dashboard {
+        dashboard.finish();
+    }
+    Ok(code)
+}
+
+/// From the first start of workers to the job's exit code.
+fn run_rounds(plan: &Plan, watch: &Watch) -> Result<i32, Failure> {
     let started_at = SystemTime::now();
     if let Some(hosts) = &plan.hosts {
-        let keep = |attempt, outcome: &Outcome| keep_records(&plan, attempt, outcome);
-        return hosts::run(&plan, hosts, &watch, &say, &keep);
+        let keep = |attempt, outcome: &Outcome| keep_records(plan, attempt, outcome);
+        return hosts::run(plan, hosts, watch, &say, &keep);
     }
     for attempt in 0.. {
         let place = Place::alone(attempt, plan.nproc, &plan.master_addr, plan.master_port);
         let store = StoreServer::start().doing(|| "cannot start the store".into())?;
-        let outcome = Group::start(&plan, &watch, &place, &store)?.run();
-        keep_records(&plan, attempt, &outcome);
-        let report = Report { plan: &plan, attempt, started_at, outcome: &outcome };
+        let outcome = Group::start(plan, watch, &place, &store)?.run();
+        keep_records(plan, attempt, &outcome);
+        let report = Report { plan, attempt, started_at, outcome: &outcome };
         let restarts_left = plan.max_restarts - attempt;
         match report.root_cause() {
             Some(_) if restarts_left > 0 && outcome.signal.is_none() => {
+                watch.status.restarting(&report.restart_notice());
                 say(report.restart_notice())
             }
             _ => {

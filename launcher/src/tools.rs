@@ -4,7 +4,7 @@ use clap::Command;
 
 use crate::check::options::check_command;
 use crate::signals::undo_inherited;
-use crate::{check, create, doctor, tree};
+use crate::{check, create, doctor, top, tree};
 
 /// The command line of `torchrs`.
 pub fn command() -> Command {
@@ -16,6 +16,7 @@ pub fn command() -> Command {
         .subcommand(create::command())
         .subcommand(doctor::command())
         .subcommand(check_command())
+        .subcommand(top::command())
 }
 
 /// Of `torchrs`; returns the exit code.
@@ -27,6 +28,7 @@ pub fn main() -> i32 {
         Some(("check", matches)) => check::main(matches),
         Some(("doctor", matches)) => doctor::run(matches),
         Some(("new", matches)) => create::run(matches),
+        Some(("top", matches)) => top::run(matches),
         _ => unreachable!("the command line has a subcommand"),
     }
 }

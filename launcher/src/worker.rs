@@ -1,7 +1,7 @@
 //! One worker: how it is started, and what is known of it at its end.
 
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, killpg};
@@ -68,12 +68,13 @@ pub struct Started {
 }
 
 impl Worker {
-    /// Starts the worker with this local rank, connected to the store through `store`.
+    /// Starts the worker with this local rank, connected to the store through `store`, with a slot of `board`.
     pub fn start(
         plan: &Plan,
         place: &Place,
         local_rank: usize,
         store: OwnedFd,
+        board: Option<BorrowedFd<'_>>,
     ) -> Result<Started, Failure> {
         let (rank, attempt) = (place.rank(local_rank), place.attempt);
         let what = || format!("cannot start the worker of rank {rank}");
@@ -110,6 +111,7 @@ impl Worker {
             parent: Pid::this().as_raw(),
             error_fd: record.as_raw_fd(),
             store_fd: store.as_raw_fd(),
+            board_fd: board.map(|board| board.as_raw_fd()),
         });
         let cores =
             plan.cores.as_ref().map(|cores| as_list(&cores[local_rank])).unwrap_or_default();
@@ -120,12 +122,14 @@ impl Worker {
             Some(fd) => Stdio::Fd(fd.as_fd()),
             None => Stdio::Inherit,
         });
+        let pass: Vec<BorrowedFd<'_>> =
+            [store.as_fd(), record.as_fd()].into_iter().chain(board).collect();
         let child = Child {
             role: SHIM,
             args: args.into_iter().map(c_string).collect(),
             env: &env,
             stdio: [Stdio::Null, out, err],
-            pass: &[store.as_fd(), record.as_fd()],
+            pass: &pass,
             new_session: true,
         };
         let process = child.spawn().doing(what)?;

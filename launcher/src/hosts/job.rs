@@ -1,10 +1,12 @@
 //! This launcher's way through a job over several hosts: rounds of workers, until the job is over.
 
 use std::net::IpAddr;
-use std::time::SystemTime;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
-use torchrs_rendezvous::driver::{Command, Event};
+use torchrs_rendezvous::driver::{Command, Commander, Event};
 use torchrs_rendezvous::host_store::HostStore;
 use torchrs_rendezvous::protocol::{Round, Verdict};
 
@@ -16,6 +18,8 @@ use crate::failure::{self, Doing, Failure};
 use crate::group::{Group, Outcome, Wake, Watch};
 use crate::place::Place;
 use crate::plan::Plan;
+use crate::status::Status;
+use crate::status::event::JobEvent;
 
 /// Runs the job to its end; returns the exit code. `say` prints on standard error, `keep` is told how the workers of
 /// each round ended.
@@ -27,7 +31,11 @@ pub fn run(
     keep: &dyn Fn(u32, &Outcome),
 ) -> Result<i32, Failure> {
     let what = || "cannot join the job's other hosts".to_owned();
-    let link = Link::new(HostStore::join(hosts.config(plan)?).doing(what)?);
+    let store = HostStore::join(hosts.config(plan)?).doing(what)?;
+    if plan.dashboard.is_some() {
+        report_status(watch.status.clone(), store.commander());
+    }
+    let link = Link::new(store, watch.status.clone());
     watch.add_hosts(&link).doing(what)?;
     let elastic = hosts.settings.hosts.0 < hosts.settings.hosts.1;
     let started_at = SystemTime::now();
@@ -52,6 +60,17 @@ pub fn run(
             return Ok(code);
         }
     }
+}
+
+/// Tells the host that leads how this one's workers are, each second. Without a thread it is not told.
+fn report_status(status: Arc<Status>, commander: Commander) {
+    let work = move || loop {
+        thread::sleep(Duration::from_secs(1));
+        if let Some(text) = status.own_report() {
+            commander.command(Command::Status(text));
+        }
+    };
+    let _ = thread::Builder::new().name("status-report".into()).stack_size(512 << 10).spawn(work);
 }
 
 struct Job<'a> {
@@ -93,7 +112,9 @@ impl Job<'_> {
                 return Ok(self.run_round(&round, (group_rank, leads), first_host));
             }
             Event::Restarting(ending) => {
-                (self.say)(Story::new(self.plan, &ending, self.started_at).restart_notice());
+                let notice = Story::new(self.plan, &ending, self.started_at).restart_notice();
+                self.watch.status.restarting(&notice);
+                (self.say)(notice);
             }
             Event::Ended(ending) => {
                 let story = Story::new(self.plan, &ending, self.started_at);
@@ -117,14 +138,24 @@ impl Job<'_> {
                     None => Err(Failure::new(why)),
                 };
             }
-            Event::Say(text) => (self.say)(format!("torchrs-launch: {text}\n")),
+            Event::Say(text) => {
+                self.watch.status.tell(JobEvent::Hosts { text: text.clone() });
+                (self.say)(format!("torchrs-launch: {text}\n"));
+            }
             // These concern workers, and none run.
             Event::Stop { .. } => {}
-            // Nobody looks.
-            Event::Status(_) => {}
-            Event::Leads(leads) => self.leads = leads,
-            Event::Ask(..) | Event::Answer(..) | Event::Gone(_) | Event::AwaitsWelcome(_) => {
-                unreachable!("the link takes what is the store's")
+            Event::Leads(leads) => {
+                self.leads = leads;
+                if leads {
+                    self.watch.status.leads();
+                }
+            }
+            Event::Ask(..)
+            | Event::Answer(..)
+            | Event::Gone(_)
+            | Event::AwaitsWelcome(_)
+            | Event::Status(_) => {
+                unreachable!("the link takes what is the store's, and what is said of workers")
             }
         }
         Ok(None)
@@ -139,6 +170,7 @@ impl Job<'_> {
     ) -> Option<i32> {
         let led = round.hosts.iter().find(|host| host.id == round.leader);
         self.leader = led.map(|host| host.name.clone());
+        self.watch.status.led_by(self.leader.clone());
         let master = (first_host, self.plan.master_port);
         let place = Place::in_round(round, group_rank, self.plan.nproc, master);
         let opened = self.link.host.open(round, group_rank, leads);

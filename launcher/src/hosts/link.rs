@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use torchrs_error::Result;
 use torchrs_rendezvous::driver::{Command, Event};
@@ -10,24 +11,33 @@ use torchrs_rendezvous::host_store::HostStore;
 use torchrs_rendezvous::protocol::Why;
 
 use crate::group::{News, Others};
+use crate::status::Status;
 
 /// The connection, and the store of the round that runs.
 pub struct Link {
     pub host: HostStore,
     /// What came while workers ran and waits for their end.
     kept: RefCell<VecDeque<Event>>,
+    /// What is told of other hosts' workers.
+    status: Arc<Status>,
 }
 
 impl Link {
-    pub fn new(host: HostStore) -> Self {
-        Link { host, kept: RefCell::default() }
+    pub fn new(host: HostStore, status: Arc<Status>) -> Self {
+        Link { host, kept: RefCell::default(), status }
     }
 
     /// The next event that is not the store's; those that came while workers ran are the first, but for what
     /// concerned them.
     pub fn next(&self) -> Option<Event> {
         let kept = self.kept.borrow_mut().pop_front();
-        kept.or_else(|| self.host.next())
+        match kept.or_else(|| self.host.next())? {
+            Event::Status(text) => {
+                self.status.heard(&text);
+                self.next()
+            }
+            event => Some(event),
+        }
     }
 }
 
@@ -52,6 +62,7 @@ impl Others for Link {
                 Event::Stop { at_once: false, why: Why::Failed(_) } => news.push(News::Failed),
                 Event::Stop { at_once, .. } => news.push(News::Stop(at_once)),
                 Event::Say(text) => news.push(News::Say(text)),
+                Event::Status(text) => self.status.heard(&text),
                 event => self.kept.borrow_mut().push_back(event),
             }
         }

@@ -5,6 +5,7 @@
 
 mod apart;
 mod check;
+mod dashboard;
 mod documents;
 mod elastic;
 mod ends;

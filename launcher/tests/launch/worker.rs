@@ -38,6 +38,7 @@ fn worker() {
         }
         "dies-on-rank-3" => sum_over_hosts(),
         "train-on-gpus" => train_on_gpus(),
+        "notes" => notes(std::path::Path::new(&std::env::var("LAUNCH_TEST_END").unwrap())),
         other => panic!("no such worker: {other}"),
     }
 }
@@ -66,6 +67,37 @@ fn sum_until(end: &std::path::Path) {
             return println!("summed on {}", group.world_size());
         }
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Trains and says so, as a program does, until a file is there.
+fn notes(end: &std::path::Path) {
+    use torchrs::checkpoint::{Checkpoint, CheckpointDir};
+    use torchrs::optim::{Optimizer, SGD, SGDOptions};
+    use torchrs::train::{Throughput, publish_scalars};
+
+    let parameter = torchrs::Tensor::from([1f32, 2.0]);
+    let parameter = match std::env::var_os("TORCHRS_SIMULATE_GPUS") {
+        Some(_) => parameter.to_device(torchrs::Device::Cuda(torchrs::cuda::device::current())),
+        None => parameter,
+    };
+    let parameter = parameter.requires_grad_(true);
+    let mut optimizer = SGD::new([parameter.clone()], SGDOptions { lr: 0.5, ..Default::default() });
+    let mut speed = Throughput::new(torchrs::Device::Cpu).tokens_per_sample(16.0);
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = CheckpointDir::new(folder.path(), 1);
+    let mut step = 0;
+    while !end.exists() {
+        optimizer.zero_grad();
+        parameter.square().sum().backward();
+        optimizer.step();
+        speed.step(4);
+        step += 1;
+        publish_scalars(step, &[("lr", optimizer.lr(0)), ("bad", f64::NAN)]).unwrap();
+        if step == 3 {
+            checkpoints.save(step, &Checkpoint::new()).unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
