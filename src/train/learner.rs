@@ -265,6 +265,23 @@ impl<M: Module> Learner<M> {
         }))
     }
 
+    /// A whole epoch, or what is left of one: all steps of the loader's batches, then [`end_epoch`](Self::end_epoch).
+    /// Collective. For a loop that has nothing to do between steps.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step) and [`end_epoch`](Self::end_epoch).
+    #[track_caller]
+    pub fn train_epoch<D: Dataset>(
+        &mut self,
+        loader: &DataLoader<D>,
+        loss: impl Fn(&M, &Batch<D>) -> Tensor,
+    ) -> Result<f64> {
+        loader.set_epoch(self.at.epoch);
+        let mut batches = loader.iter();
+        while self.step(&mut batches, &loss)?.is_some() {}
+        self.end_epoch()
+    }
+
     /// Gives every batch of this rank to `f`, with the model that is validated, the average where there is one. It is in
     /// evaluation mode meanwhile, and no gradients are recorded.
     ///
