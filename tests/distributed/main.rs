@@ -4,6 +4,7 @@ mod channels;
 mod comm_hooks;
 mod ddp;
 mod elastic;
+mod examples;
 mod hosts;
 mod job;
 mod metrics;
