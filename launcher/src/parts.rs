@@ -13,7 +13,7 @@ pub enum InCheck {
 }
 
 /// Of each option: its long name, whether each host has its own, and its part in a check.
-const OPTIONS: [(&str, bool, InCheck); 30] = [
+const OPTIONS: [(&str, bool, InCheck); 31] = [
     ("completions", false, InCheck::Absent),
     ("dashboard", false, InCheck::Ignored),
     ("export", true, InCheck::Used),

@@ -3,22 +3,33 @@
 //! `main`, so it does nothing that takes time.
 
 use std::env::ArgsOs;
-use std::ffi::CString;
+use std::ffi::{CString, OsStr, OsString};
 use std::path::Path;
 
 use nix::errno::Errno;
 use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, Signal, signal};
-use nix::unistd::{execv, getppid};
+use nix::unistd::{Pid, execv, getppid};
 
 use crate::console::say;
 use crate::failure::{CANNOT_EXECUTE, NOT_FOUND, SIGNAL};
-use crate::numa;
+use crate::numa::{self, Cores};
 use crate::spawn::c_string;
 use crate::system::{as_list, list};
 
-/// `args`: the supervisor's pid, the cores to run on (none named: as the supervisor), the program's path, its `argv`. Returns only on failure, with
-/// the code a shell would give: 127 for a program that is not there, 126 for one that cannot run.
+/// What the shim of a child of this process is started with, after its name: see [`become_program`].
+pub fn arguments(
+    cores: Option<&Cores>,
+    path: &OsStr,
+    argv: impl IntoIterator<Item = OsString>,
+) -> Vec<CString> {
+    let cores = cores.map(as_list).unwrap_or_default();
+    let first = [Pid::this().to_string().into(), cores.into(), path.to_owned()];
+    first.into_iter().chain(argv).map(c_string).collect()
+}
+
+/// `args`: the supervisor's pid, the cores to run on (none named: as the supervisor), the program's path, its `argv`.
+/// Returns only on failure, with the code a shell would give: 127 for a program that is not there, 126 for one that cannot run.
 pub fn become_program(mut args: ArgsOs) -> i32 {
     let supervisor = args.next().and_then(|pid| pid.to_str()?.parse().ok());
     let cores = args.next().and_then(|cores| list(cores.to_str()?));

@@ -9,15 +9,15 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
-use nix::unistd::Pid;
 use torchrs_job::exit_status::ExitStatus;
 
 use crate::environment;
 use crate::failure::{self, Doing, Failure};
 use crate::plan::{memory_file, read_all};
 use crate::process::Process;
+use crate::shim;
 use crate::signals::{STOP, Signals};
-use crate::spawn::{Child, SHIM, Stdio, c_string};
+use crate::spawn::{Child, SHIM, Stdio};
 use crate::tree;
 
 /// Waits for one child at a time, and passes signals on to it.
@@ -67,15 +67,10 @@ impl Overseer {
         let what = || format!("cannot run {}", tool.display());
         let stdout = memory_file("torchrs-tool-stdout").doing(what)?;
         let stderr = memory_file("torchrs-tool-stderr").doing(what)?;
-        let own_pid = Pid::this().to_string().into();
-        let tool_name = || tool.as_os_str().to_owned();
+        let name = tool.as_os_str();
         let child = Child {
             role: SHIM,
-            args: [own_pid, tool_name(), tool_name()]
-                .into_iter()
-                .chain(args)
-                .map(c_string)
-                .collect(),
+            args: shim::arguments(None, name, [name.to_owned()].into_iter().chain(args)),
             env: &environment::own(),
             stdio: [
                 Stdio::Null,

@@ -19,9 +19,9 @@ use crate::outputs::Stream;
 use crate::place::Place;
 use crate::plan::{Plan, memory_file, read_all};
 use crate::process::Process;
-use crate::spawn::{Child, SHIM, Stdio, c_string};
+use crate::shim;
+use crate::spawn::{Child, SHIM, Stdio};
 use crate::streams::Input;
-use crate::system::as_list;
 
 /// A worker that was started.
 pub struct Worker {
@@ -113,11 +113,7 @@ impl Worker {
             store_fd: store.as_raw_fd(),
             board_fd: board.map(|board| board.as_raw_fd()),
         });
-        let cores =
-            plan.cores.as_ref().map(|cores| as_list(&cores[local_rank])).unwrap_or_default();
-        let program = plan.program.clone().into_os_string();
-        let mut args = vec![Pid::this().to_string().into(), cores.into(), program];
-        args.extend(plan.argv.iter().cloned());
+        let cores = plan.cores.as_ref().map(|cores| &cores[local_rank]);
         let [out, err] = write_ends.each_ref().map(|write_end| match write_end {
             Some(fd) => Stdio::Fd(fd.as_fd()),
             None => Stdio::Inherit,
@@ -126,7 +122,7 @@ impl Worker {
             [store.as_fd(), record.as_fd()].into_iter().chain(board).collect();
         let child = Child {
             role: SHIM,
-            args: args.into_iter().map(c_string).collect(),
+            args: shim::arguments(cores, plan.program.as_os_str(), plan.argv.iter().cloned()),
             env: &env,
             stdio: [Stdio::Null, out, err],
             pass: &pass,

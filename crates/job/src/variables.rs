@@ -97,6 +97,11 @@ const KNOWN: &[(&str, By, &str)] = &[
     ),
     ("TORCHRS_PARENT_PID", By::Parent, "the process that this one must not outlive"),
     (
+        "TORCHRS_BENCH_IMAGES",
+        By::Developer,
+        "the folder of images and tokens that benchmarks read and `tools/bench/peer_images.py` writes",
+    ),
+    (
         "TORCHRS_PEER_PYTHON",
         By::Developer,
         "a Python with PyTorch, for `scripts/bench-vs-torch` and others",

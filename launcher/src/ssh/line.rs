@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
-use nix::unistd::{Pid, pipe2, read, write};
+use nix::unistd::{pipe2, read, write};
 
 use super::wire::{Frame, Frames, FromHost, GREETING, Outbox, silent_after};
 use crate::deadline::poll_timeout;
@@ -20,7 +20,8 @@ use crate::environment;
 use crate::failure::{Doing, Failure};
 use crate::outputs::Stream;
 use crate::process::Process;
-use crate::spawn::{Child, SHIM, Stdio, c_string};
+use crate::shim;
+use crate::spawn::{Child, SHIM, Stdio};
 
 const READ: usize = 64 << 10;
 /// What a login may print before the launcher's greeting.
@@ -92,14 +93,9 @@ impl Line {
         let pipes = || pipe2(OFlag::O_CLOEXEC).doing(what);
         let ((their_in, our_in), (our_out, their_out), (our_err, their_err)) =
             (pipes()?, pipes()?, pipes()?);
-        let own_pid = Pid::this().to_string().into();
         let child = Child {
             role: SHIM,
-            args: [own_pid, command[0].clone()]
-                .into_iter()
-                .chain(command.clone())
-                .map(c_string)
-                .collect(),
+            args: shim::arguments(None, &command[0], command.clone()),
             env: &environment::without_token(),
             stdio: [
                 Stdio::Fd(their_in.as_fd()),
