@@ -83,6 +83,7 @@ fn whoever_has_the_token_sees_the_job_and_may_stop_it() {
     job.stdout.wait_for("hello", 2);
     let page = Page::of(&job);
     let host = "Host: localhost";
+    eventually("it is ready", || page.ask("GET", "/readyz", &[]).starts_with("HTTP/1.1 200 "));
     // Health is no secret, and says no more.
     for path in ["/healthz", "/readyz"] {
         let answer = page.ask("GET", path, &[]);
@@ -252,7 +253,8 @@ fn what_a_program_notes_is_shown() {
     let page = Page::of(&job);
     eventually("it has taken steps", || {
         let snapshot = page.snapshot();
-        snapshot["ranks"].as_array().unwrap().iter().all(|line| line["step"].as_u64() > Some(3))
+        let ranks = snapshot["ranks"].as_array().unwrap();
+        ranks.len() == 2 && ranks.iter().all(|line| line["step"].as_u64() > Some(3))
     });
     let snapshot = page.snapshot();
     let scalar = |name: &str| {

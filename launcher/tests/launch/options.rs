@@ -179,8 +179,8 @@ fn a_worker_gets_its_own_descriptors_and_no_others() {
             .filter_map(|line| line.strip_prefix(&prefix)?.split(['[', ' ']).next())
             .collect();
         kinds.sort();
-        let record = "/memfd:torchrs-error-record";
-        assert_eq!(kinds, ["/dev/null", record, "pipe:", "pipe:", "socket:"], "rank {rank}");
+        let (board, record) = ("/memfd:torchrs-board", "/memfd:torchrs-error-record");
+        assert_eq!(kinds, ["/dev/null", board, record, "pipe:", "pipe:", "socket:"], "rank {rank}");
     }
 }
 
