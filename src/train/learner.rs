@@ -2,6 +2,7 @@
 //! epochs and steps stays the program's.
 
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::metrics::{Mean, Metric};
 use super::{
@@ -147,8 +148,10 @@ impl<M: Module> Learner<M> {
         self
     }
 
-    /// Keeps an exponential moving average of the weights, which is validated: after a step it is `decay` of the old one
-    /// and `1 - decay` of the new weights. Buffers, as running statistics, are the model's.
+    /// Keeps an exponential moving average of the weights, which is validated: after step `n` it is `d` of the old one and
+    /// `1 - d` of the new weights. `d` is `decay`, or at the beginning `n / (n + 9)`, so that weights of the first steps do
+    /// not stay (TensorFlow's `ExponentialMovingAverage` with `num_updates`). Buffers, as running statistics, are the
+    /// model's. For another average see [`average`](Self::average).
     ///
     /// # Panics
     /// Throws [`Error::Argument`] when the decay is not in `[0, 1]`.
@@ -157,7 +160,15 @@ impl<M: Module> Learner<M> {
     where
         M: Clone,
     {
-        let averaging = Averaging::Ema { decay };
+        if !(0.0..=1.0).contains(&decay) {
+            let what = format!("{decay}; must be from 0 to 1");
+            throw(Error::argument("Learner::ema", "decay", what));
+        }
+        let rule = move |average: &Tensor, weight: &Tensor, n: u64| {
+            let n = n as f64 + 1.0;
+            average.lerp(weight, 1.0 - decay.min(n / (n + 9.0)))
+        };
+        let averaging = Averaging::Custom(Box::new(rule));
         let options = AveragedModelOptions { averaging, ..Default::default() };
         let average = AveragedModel::new(self.model.module(), options);
         self.average(average)
@@ -299,12 +310,20 @@ impl<M: Module> Learner<M> {
         })
     }
 
-    /// Ends an epoch: gives the mean loss of its steps over all ranks. It is the same on all of them.
+    /// The mean loss of this epoch's steps so far, over all ranks. It is the same on all of them.
     ///
     /// # Errors
     /// [`Error::Argument`] where no step was taken in it.
+    pub fn epoch_loss(&self) -> Result<f64> {
+        self.at.loss.compute_local()
+    }
+
+    /// Ends an epoch, and gives its [`epoch_loss`](Self::epoch_loss).
+    ///
+    /// # Errors
+    /// As that.
     pub fn end_epoch(&mut self) -> Result<f64> {
-        let loss = self.at.loss.compute_local()?;
+        let loss = self.epoch_loss()?;
         self.at = Position { epoch: self.at.epoch + 1, step: self.at.step, loss: Mean::new() };
         Ok(loss)
     }
@@ -332,6 +351,26 @@ impl<M: Module> Learner<M> {
     /// The optimizer.
     pub fn optimizer(&mut self) -> &mut dyn Optimizer {
         &mut *self.optimizer
+    }
+
+    /// Puts the schedule, of which nothing was loaded, where it is after `done` of its steps from the rate `lr`: for a run
+    /// that goes on with steps of another size, or with another rate.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] where there is no schedule; as [`LRScheduler::load_state_dict`] for one that does not count
+    /// its steps as `last_epoch`.
+    pub fn move_schedule(&mut self, lr: f64, done: u64) -> Result<()> {
+        let Some(schedule) = &mut self.schedule else {
+            return Err(Error::argument("Learner::move_schedule", "schedule", "there is none"));
+        };
+        for group in 0..self.optimizer.num_groups() {
+            self.optimizer.set_initial_lr(group, lr);
+        }
+        let mut state = schedule.state_dict();
+        state["last_epoch"] = json!(done as i64 - 1);
+        schedule.load_state_dict(&state)?;
+        schedule.step(&mut *self.optimizer);
+        Ok(())
     }
 
     /// The loss scaler.

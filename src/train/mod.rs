@@ -7,6 +7,7 @@
 //! | a step, a validation, a checkpoint in one call each | [`Learner`] |
 //! | the run's folder, agreed over ranks | [`RunDir`] |
 //! | saving and going on, in one call each | [`TrainState`], in a [`CheckpointDir`](crate::checkpoint::CheckpointDir) |
+//! | options of a run that goes on with others | [`resumed_options`] |
 //! | losses and accuracies over ranks | [`metrics`] |
 //! | a stop by signal or clock, and Slurm's requeue | [`GracefulStop`] |
 //! | an end when nothing improves | [`EarlyStopping`] |
@@ -25,6 +26,7 @@ mod guard;
 mod learner;
 mod logging;
 pub mod metrics;
+mod options;
 mod run_dir;
 mod state;
 mod stop;
@@ -35,9 +37,14 @@ pub use early_stopping::EarlyStopping;
 pub use finite::first_not_finite;
 pub use guard::{NanGuard, StepAgreed, StepCheck};
 pub use learner::{Learner, LearnerStep};
+<<<<<<< HEAD
 pub use logging::{
     Csv, HParam, JsonLines, Logger, Loggers, Progress, TensorBoard, publish_scalars,
 };
+=======
+pub use logging::{Csv, HParam, JsonLines, Logger, Loggers, Progress, TensorBoard};
+pub use options::resumed_options;
+>>>>>>> a88c64fe (Warm up a learner's average, merge options of a resumed run)
 pub use run_dir::{RunDir, RunDirOptions};
 pub use state::{Resumed, TrainState};
 pub use stop::{GracefulStop, StopOptions, StopReason};

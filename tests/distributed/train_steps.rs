@@ -220,7 +220,7 @@ fn steps_as_by_hand(rank: usize, job: Job) {
     let mut optimizer = sgd(&net);
     let schedule = StepLR::new(&mut optimizer, 1, 0.5);
     let learner = Learner::new(net, optimizer, &group).unwrap().schedule(schedule);
-    let mut learner = learner.accumulate(2).clip_norm(0.1).ema(0.75);
+    let mut learner = learner.accumulate(2).clip_norm(0.1).ema(0.2);
     let (mut all, mut steps) = (batches(), Vec::new());
     while let Some(step) = learner.step(&mut all, |net, x| net.forward(x).square().mean()).unwrap()
     {
@@ -252,7 +252,8 @@ fn steps_as_by_hand(rank: usize, job: Job) {
         assert_eq!(nn::clip_grad_norm_(&model.parameters(), 0.1).item(), step.grad_norm);
         optimizer.step();
         let weight = model.weight.detach().clone_contiguous();
-        average = Some(average.map_or(weight.clone(), |old: Tensor| old.lerp(&weight, 0.25)));
+        let new = 1.0 - (step.step as f64 / (step.step as f64 + 9.0)).min(0.2);
+        average = Some(average.map_or(weight.clone(), |old: Tensor| old.lerp(&weight, new)));
     }
     assert!(learner.model().weight.equal(&model.weight));
     assert!(learner.validated().weight.equal(&average.unwrap()));
