@@ -12,7 +12,7 @@ use torchrs::{Device, Dtype, Error, Result};
 /// Trains a model, data-parallel over the processes that `torchrs-launch` started.
 ///
 /// With --resume an option that is not given is as the run had it.
-#[derive(Parser, Debug, Clone)]
+#[derive(Parser, Debug, Clone, Serialize)]
 #[command(version, max_term_width = 100)]
 pub struct Args {
     /// What to train on: digits | fashion-mnist:FOLDER | image-folder:FOLDER | text:FILE | synthetic
@@ -67,6 +67,7 @@ pub struct Args {
     /// Where to compute: auto (cuda where the host has a GPU, else cpu) | cpu | cuda (each worker on the
     /// GPU of its local rank) | cuda:N
     #[arg(long, default_value = "auto")]
+    #[serde(skip)]
     pub device: DeviceChoice,
 
     /// Mixed precision: the half type of matrix products and convolutions [default: off]
@@ -99,6 +100,7 @@ pub struct Args {
 
     /// Make the images of these steps NaN, on all ranks or on one, to see what the run does about it
     #[arg(long, hide = true, value_name = "FIRST[-LAST][:RANK]")]
+    #[serde(skip)]
     pub poison: Option<Poison>,
 }
 
@@ -130,6 +132,7 @@ impl FromStr for Poison {
 
 /// `--data`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Source {
     Digits,
     FashionMnist(PathBuf),
@@ -168,6 +171,7 @@ impl Source {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ModelKind {
     Mlp,
     Cnn,
@@ -185,6 +189,7 @@ impl ModelKind {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum OptimizerKind {
     Sgd,
     Adam,
@@ -193,6 +198,7 @@ pub enum OptimizerKind {
 
 /// `--amp`.
 #[derive(Debug, Clone, Copy, PartialEq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Amp {
     Off,
     Bf16,

@@ -23,16 +23,14 @@ use std::time::Instant;
 
 use clap::Parser;
 use torchrs::amp::{GradScaler, GradScalerOptions};
-use torchrs::data::{DistributedSampler, SubsetSampler};
+use torchrs::data::DistributedSampler;
 use torchrs::distributed::{ProcessGroup, WorkerEnv};
 use torchrs::fork_rng;
-use torchrs::nn::utils::{clip_grads_with_norm_, get_total_norm};
 use torchrs::optim::swa_utils::{AveragedModel, AveragedModelOptions, Averaging};
 use torchrs::prelude::*;
 use torchrs::train::metrics::{Accuracy, Mean, Metric};
 use torchrs::train::{
-    GracefulStop, JsonLines, NanGuard, Progress, RunDir, RunDirOptions, StepCheck, StopOptions,
-    TrainState, accumulate,
+    GracefulStop, JsonLines, Learner, Progress, RunDir, RunDirOptions, StopOptions,
 };
 
 use args::{Amp, Args};
@@ -62,7 +60,7 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
     let run = RunDir::agree(&run_name, &options, group)?;
     let saved = run.load()?;
     let (mut settings, changes) = match &saved {
-        Some(saved) => Settings::resumed(args, &saved.value("settings")?, world)?,
+        Some(saved) => Settings::resumed(args, saved.value("settings")?, world)?,
         None => (Settings::new(args, world), Vec::new()),
     };
     let global_batch = settings.batch_size as usize;
@@ -86,9 +84,20 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
     let mut network = models::build(&settings, shape)?;
     network.to_device(device);
     let name = settings.model.name();
-    let model = DistributedDataParallel::new(network, group)?;
-    let average =
-        settings.ema.map(|decay| average_of(&model, decay, &settings, shape)).transpose()?;
+    let mut optimizer = models::optimizer(&settings, network.parameters());
+    let steps_per_epoch = (usable / global_batch) as u64;
+    let schedule = models::schedule(&mut *optimizer, settings.epochs * steps_per_epoch);
+    let scaling = GradScalerOptions { enabled: settings.amp == Amp::F16, ..Default::default() };
+    let mut learner = Learner::new(network, optimizer, group)?
+        .schedule(schedule)
+        .scaler(GradScaler::new(scaling))
+        .accumulate(parts)
+        .clip_norm(settings.clip_norm)
+        .stop(stop.clone());
+    if let Some(decay) = settings.ema {
+        let average = average_of(learner.model(), decay, &settings, shape)?;
+        learner = learner.average(average);
+    }
 
     let sampler = DistributedSampler::new(training_len, world, rank)?;
     let loader = DataLoader::builder(training)
@@ -99,37 +108,16 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
         .device(device)
         .seed(settings.seed)
         .build()?;
-    // Validation samples are dealt out without padding: every one counts once.
-    let share = (rank..validation_len).step_by(world).collect();
     let validation = DataLoader::builder(validation)
         .batch_size(global_batch / world)
-        .sampler(SubsetSampler::new(share))
+        .ranks(world, rank)
         .device(device)
         .build()?;
-    let parameters = model.parameters();
-    let mut optimizer = models::optimizer(&settings, parameters.clone());
-    let scaling = GradScalerOptions { enabled: settings.amp == Amp::F16, ..Default::default() };
-    let mut scaler = GradScaler::new(scaling);
-    let steps_per_epoch = (usable / global_batch) as u64;
-    let mut schedule = models::schedule(&mut *optimizer, settings.epochs * steps_per_epoch);
-
-    let (mut at, mut guard) = (Position::default(), NanGuard::new());
+    let mut at = Position::default();
     macro_rules! state {
-        ($settings:expr) => {{
-            let state = TrainState::new()
-                .model(&**model)
-                .optimizer(&mut *optimizer)
-                .schedule(&mut schedule)
-                .scaler(&mut scaler)
-                .loader(&loader)
-                .value("settings", &mut $settings)
-                .value("position", &mut at)
-                .value("guard", &mut guard);
-            match &average {
-                Some(average) => state.ema(average),
-                None => state,
-            }
-        }};
+        ($settings:expr) => {
+            learner.state().loader(&loader).value("settings", &mut $settings).value("at", &mut at)
+        };
     }
     if let Some(saved) = &saved {
         let mut before: Settings = saved.value("settings")?;
@@ -138,119 +126,90 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
         state.load(saved, group)?;
         at.samples -= at.samples % world;
         if settings.weight_decay != before.weight_decay {
-            resume::set_weight_decay(&mut *optimizer, settings.weight_decay)?;
+            resume::set_weight_decay(learner.optimizer(), settings.weight_decay)?;
         }
         if !same {
-            resume::move_schedule(&mut schedule, &mut *optimizer, &settings, &at, usable)?;
+            let done = learner.epoch() * steps_per_epoch + (at.samples / global_batch) as u64;
+            learner.move_schedule(settings.lr, done)?;
         }
     }
 
     let last_step = args.max_steps.unwrap_or(u64::MAX);
     let steps_left = |at: &Position| ((usable - at.samples) / global_batch) as u64;
-    let whole_epochs = settings.epochs.saturating_sub(at.epoch + 1);
-    let total = match settings.epochs.checked_sub(at.epoch) {
-        Some(1..) => (at.step + steps_left(&at) + whole_epochs * steps_per_epoch).min(last_step),
-        _ => at.step,
+    let (epoch, step) = (learner.epoch(), learner.steps());
+    let whole_epochs = settings.epochs.saturating_sub(epoch + 1);
+    let total = match settings.epochs.checked_sub(epoch) {
+        Some(1..) => (step + steps_left(&at) + whole_epochs * steps_per_epoch).min(last_step),
+        _ => step,
     };
     let metrics =
         (rank == 0).then(|| JsonLines::open(run.path().join("metrics.jsonl"), run.resume_step()));
     let mut metrics = metrics.transpose()?;
     let mut push = |line: Line| metrics.as_mut().map_or(Ok(()), |metrics| metrics.push(&line));
-    let progress = Progress::new(group, total.max(at.step), at.step);
+    let progress = Progress::new(group, total.max(step), step);
     progress.line(&format!(
             "{name} on {}, computed on {}{}: {training_len} training and {validation_len} validation samples, \
              {} parameters, {world} worker(s), {}",
             settings.data.name(),
             args.device.describe(device, world),
             if simulated { " (simulated)" } else { "" },
-            model.num_parameters(),
+            learner.model().num_parameters(),
             match run.resume_step() {
                 Some(step) => format!("{} from step {step}", run.path().display()),
                 None => run.path().display().to_string(),
             },
         ));
     changes.iter().for_each(|change| progress.line(&format!("goes on with {change}")));
-    let complete = at.epoch >= settings.epochs || (at.step >= last_step && at.outcome.is_some());
+    let complete = epoch >= settings.epochs || (step >= last_step && at.outcome.is_some());
     if complete {
         progress.line(&format!(
-            "the run is complete: {} of {} epochs, step {}; nothing is left to do (more: --epochs, --max-steps)",
-            at.epoch.min(settings.epochs),
+            "the run is complete: {} of {} epochs, step {step}; nothing is left to do (more: --epochs, --max-steps)",
+            epoch.min(settings.epochs),
             settings.epochs,
-            at.step
         ));
     }
 
-    // For the launcher's status page.
-    let mut speed = models::throughput(&settings, device, model.num_parameters());
     let started = Instant::now();
+    // For the launcher's status page.
+    let mut speed = models::throughput(&settings, device, learner.module().num_parameters());
     let mut samples = 0usize;
     let mut stopped = None;
-    'epochs: while !complete && at.epoch < settings.epochs {
-        progress.epoch(at.epoch, settings.epochs);
-        model.train();
-        loader.set_epoch(at.epoch);
+    'epochs: while !complete && learner.epoch() < settings.epochs {
+        let epoch = learner.epoch();
+        progress.epoch(epoch, settings.epochs);
+        loader.set_epoch(epoch);
         let (epoch_start, epoch_samples) = (Instant::now(), samples);
-        let mut batches = loader.iter().map(|batch| batch.map(|(x, y)| (x, y.flatten(0, -1))));
-        while steps_left(&at) > 0 && at.step < last_step {
-            let poisoned = args.poison.is_some_and(|p| p.hits(at.step + 1, rank));
-            let loss_of = |(x, y): &(Tensor, Tensor)| {
+        let mut batches = loader.iter();
+        while steps_left(&at) > 0 && learner.steps() < last_step {
+            let poisoned = args.poison.is_some_and(|p| p.hits(learner.steps() + 1, rank));
+            let done = learner.step(&mut batches, |model, (x, y)| {
                 let spoilt = (poisoned && x.dtype().is_floating_point()).then(|| x * f64::NAN);
                 let logits = || model.logits(spoilt.as_ref().unwrap_or(x));
-                settings.amp.run(device, || F::cross_entropy(&logits(), y))
-            };
-            optimizer.zero_grad();
-            let done = accumulate(parts, &mut batches, &model, Some(&scaler), &loss_of)?;
+                settings.amp.run(device, || F::cross_entropy(&logits(), &y.flatten(0, -1)))
+            });
             let missing =
                 || Error::Other("the loader's epoch is shorter than its sampler's".into());
-            let done = done.ok_or_else(missing)?;
-            scaler.unscale_(&mut *optimizer);
-            let gradients: Vec<Tensor> = parameters.iter().filter_map(Tensor::grad).collect();
-            let norm = get_total_norm(&gradients, 2.0);
-            let check = StepCheck {
-                step: at.step + 1,
-                loss: done.loss,
-                grad_norm: norm.item(),
-                stop: stop.requested_here(),
-                model: &**model,
-                scaler: Some(&scaler),
-                group,
-            };
-            let agreed = guard
-                .check(&check, || done.batches.iter().map(&loss_of))
-                .inspect_err(|_| progress.finish())?;
-            stopped = agreed.stop;
-            if agreed.take_step {
-                clip_grads_with_norm_(&parameters, settings.clip_norm, &norm);
-                scaler.step(&mut *optimizer);
-                if let Some(average) = &average {
-                    average.update_parameters(model.module());
-                }
-            }
-            scaler.update();
-            let lr = optimizer.lr(0);
-            schedule.step(&mut *optimizer);
-
-            at.step += 1;
+            let done = done.inspect_err(|_| progress.finish())?.ok_or_else(missing)?;
+            stopped = done.stop;
             at.samples += global_batch;
             samples += global_batch;
             speed.step(global_batch / world);
-            progress.step(format!("loss {:.4}", agreed.loss));
-            if !agreed.take_step {
+            progress.step(format!("loss {:.4}", done.loss));
+            if !done.is_taken {
                 progress.line(&format!(
                     "step {}: a loss or gradient is not finite; the step is left out, the loss scale is now {}",
-                    at.step,
-                    scaler.get_scale()
+                    done.step,
+                    learner.loss_scaler().get_scale()
                 ));
             }
-            if agreed.loss.is_finite() {
-                at.loss.update(agreed.loss, global_batch as f64);
-                push(Line::Step { step: at.step, epoch: at.epoch, loss: agreed.loss, lr })?;
+            if done.loss.is_finite() {
+                push(Line::Step { step: done.step, epoch, loss: done.loss, lr: done.lr })?;
             }
-            let due = args.save_every.is_some_and(|n| at.step.is_multiple_of(n));
-            let is_saved = stopped.is_some() || (due && steps_left(&at) > 0 && at.step < last_step);
+            let due = args.save_every.is_some_and(|n| done.step.is_multiple_of(n));
+            let is_last = steps_left(&at) == 0 || done.step >= last_step;
+            let is_saved = stopped.is_some() || (due && !is_last);
             if is_saved {
-                let step = at.step;
-                state!(settings).save(run.checkpoints(), step, group)?;
+                state!(settings).save(run.checkpoints(), done.step, group)?;
             }
             if stopped.is_some() {
                 break 'epochs;
@@ -261,21 +220,24 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
         }
         drop(batches);
         let seconds = epoch_start.elapsed().as_secs_f64();
-        let train_loss = at.loss.compute_local()?;
-        let validated: &dyn Network = average.as_ref().map_or(&**model, |average| &average.module);
-        let (val_loss, val_accuracy) = evaluate(validated, &validation, group)?;
-        model.train();
+        let (step, train_loss) = (learner.steps(), learner.epoch_loss()?);
+        let (mut val_loss, mut val_accuracy) = (Mean::new(), Accuracy::new());
+        learner.evaluate(&validation, |model, (x, y)| {
+            let (logits, y) = (model.logits(x), y.flatten(0, -1));
+            val_loss.update(F::cross_entropy(&logits, &y).item(), y.numel() as f64);
+            val_accuracy.update(&logits, &y);
+        })?;
+        let (val_loss, val_accuracy) = (val_loss.compute(group)?, val_accuracy.compute(group)?);
         if !val_loss.is_finite() {
             let message = format!(
-                "step {}: the validation loss is {val_loss}; the run stops, and the last checkpoint stays",
-                at.step
+                "step {step}: the validation loss is {val_loss}; the run stops, and the last checkpoint stays"
             );
             return Err(Error::Other(message));
         }
         let samples_per_s = (samples - epoch_samples) as f64 / seconds;
         push(Line::Epoch {
-            step: at.step,
-            epoch: at.epoch,
+            step,
+            epoch,
             train_loss,
             val_loss,
             val_accuracy,
@@ -285,20 +247,20 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
         progress.line(&format!(
             "epoch {:>2}/{}: train_loss={train_loss:.4} val_loss={val_loss:.4} \
                  val_accuracy={val_accuracy:.4} samples_per_s={samples_per_s:.0}{mark}",
-            at.epoch + 1,
+            epoch + 1,
             settings.epochs,
         ));
         at.outcome = Some(Outcome { train_loss, val_accuracy });
         if steps_left(&at) == 0 {
-            at = at.next_epoch();
-            loader.set_epoch(at.epoch);
+            learner.end_epoch()?;
+            at.samples = 0;
+            loader.set_epoch(learner.epoch());
         }
-        let step = at.step;
         state!(settings).save(run.checkpoints(), step, group)?;
-        if at.step >= last_step {
+        if step >= last_step {
             break;
         }
-        if at.epoch < settings.epochs {
+        if learner.epoch() < settings.epochs {
             welcome_hosts(group)?;
         }
     }
@@ -316,12 +278,12 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
             } else {
                 "--resume goes on from there"
             };
-            println!("stopped by {reason} at step {}; {again}", at.step);
+            println!("stopped by {reason} at step {}; {again}", learner.steps());
         }
         std::process::exit(if is_queued { 0 } else { reason.exit_code() });
     }
     if rank == 0 {
-        if let Some(text) = model.sample_text(args.sample_bytes) {
+        if let Some(text) = learner.model().sample_text(args.sample_bytes) {
             println!("--- {} bytes sampled from the model ---\n{text}\n---", args.sample_bytes);
         }
         if let Some(Outcome { train_loss, val_accuracy }) = at.outcome {
@@ -354,22 +316,4 @@ fn average_of(
     let averaging = Averaging::Ema { decay };
     let options = AveragedModelOptions { averaging, ..Default::default() };
     Ok(AveragedModel::with_module(own, model.module(), options))
-}
-
-/// Mean loss and accuracy over the whole validation set, each rank doing its share of it.
-fn evaluate(
-    model: &dyn Network,
-    validation: &DataLoader<Data>,
-    group: &ProcessGroup,
-) -> Result<(f64, f64)> {
-    model.eval();
-    let (mut loss, mut accuracy) = (Mean::new(), Accuracy::new());
-    for batch in validation.iter() {
-        let (x, y) = batch?;
-        let y = y.flatten(0, -1);
-        let logits = no_grad(|| model.logits(&x));
-        loss.update(F::cross_entropy(&logits, &y).item(), y.numel() as f64);
-        accuracy.update(&logits, &y);
-    }
-    Ok((loss.compute(group)?, accuracy.compute(group)?))
 }

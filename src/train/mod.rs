@@ -37,14 +37,10 @@ pub use early_stopping::EarlyStopping;
 pub use finite::first_not_finite;
 pub use guard::{NanGuard, StepAgreed, StepCheck};
 pub use learner::{Learner, LearnerStep};
-<<<<<<< HEAD
 pub use logging::{
     Csv, HParam, JsonLines, Logger, Loggers, Progress, TensorBoard, publish_scalars,
 };
-=======
-pub use logging::{Csv, HParam, JsonLines, Logger, Loggers, Progress, TensorBoard};
 pub use options::resumed_options;
->>>>>>> a88c64fe (Warm up a learner's average, merge options of a resumed run)
 pub use run_dir::{RunDir, RunDirOptions};
 pub use state::{Resumed, TrainState};
 pub use stop::{GracefulStop, StopOptions, StopReason};

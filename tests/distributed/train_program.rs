@@ -298,7 +298,7 @@ fn a_resumed_run_refuses_what_cannot_go_on() {
         ("--optimizer sgd", ["--optimizer: is sgd", "made with adamw"]),
         ("--seed 8", ["--seed: is 8", "made with 7"]),
         ("--model cnn", ["--model: is cnn", "made with mlp"]),
-        ("--data synthetic", ["--data: is \"synthetic\"", "made with \"digits\""]),
+        ("--data synthetic", ["--data: is synthetic", "made with digits"]),
         ("--ema 0.9", ["--ema: is given", "keeps no moving average"]),
     ] {
         let error = fails(&train(1, &run, &format!("--resume {option}")));
