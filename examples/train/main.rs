@@ -171,7 +171,7 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
 
     let started = Instant::now();
     // For the launcher's status page.
-    let mut speed = models::throughput(&settings, device, learner.module().num_parameters());
+    let mut speed = models::throughput(&settings, device, learner.model().num_parameters());
     let mut samples = 0usize;
     let mut stopped = None;
     'epochs: while !complete && learner.epoch() < settings.epochs {
