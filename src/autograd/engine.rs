@@ -16,7 +16,7 @@ use super::anomaly;
 use super::mode::{ANOMALY, AUTOCAST, FORWARD, GRAD, ModeGuard, has_mode};
 use super::node::{Edge, Kind, Node};
 use super::streams::Order;
-use crate::error::{Error, throw};
+use crate::error::{Error, throw, within};
 use crate::profiler::{self, Category};
 use crate::storage::Device;
 use crate::tensor::{Dtype, Shape, Tensor};
@@ -323,6 +323,8 @@ fn run(
         GraphMode::Create => ModeGuard::new(GRAD, 0),
         GraphMode::Free | GraphMode::Retain => ModeGuard::new(0, GRAD),
     };
+    // Of memory that backward takes, and of errors in it, the user's line is that of the pass.
+    let _line = within::line();
     let _span = profiler::span(op, Category::Backward);
     let pass = Pass::new(starts, wanted, Location::caller());
     let entered = Entered::new(pass.reached.clone());

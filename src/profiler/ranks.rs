@@ -80,12 +80,13 @@ impl fmt::Display for JobBottleneck {
                 write!(f, "The others waited for rank {rank}, {waited} in all.")?;
                 if let Some((kind, ns)) = self.excess(rank) {
                     let more = time(ns as f64);
-                    write!(
-                        f,
-                        " It spends {more} more than they on {}. {}",
-                        kind.title(),
-                        kind.advice()
-                    )?;
+                    let advice = match kind {
+                        PartKind::Kernels => {
+                            "Look at what else runs on its cores, and whether its batches are larger."
+                        }
+                        _ => kind.advice(),
+                    };
+                    write!(f, " It spends {more} more than they on {}. {advice}", kind.title())?;
                 }
                 writeln!(f)
             }

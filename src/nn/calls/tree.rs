@@ -87,14 +87,17 @@ impl Tree {
                 place.found += 1;
                 place.path.clone()
             }
-            (None, Some(around)) => {
+            (None, around) => {
                 let holds = |(range, path): &&(Range<usize>, Arc<str>)| {
-                    range.contains(&address) && is_inside(path)
+                    range.contains(&address) && is_inside(path) && *path != self.root
                 };
                 let holder = self.ranges.iter().filter(holds).min_by_key(|(range, _)| range.len());
-                holder.map_or_else(|| format!("{around}.{kind}").into(), |(_, path)| path.clone())
+                match (holder, around) {
+                    (Some((_, path)), _) => path.clone(),
+                    (None, Some(around)) => format!("{around}.{kind}").into(),
+                    (None, None) => kind.into(),
+                }
             }
-            (None, None) => kind.into(),
         }
     }
 }

@@ -23,7 +23,7 @@ use smallvec::SmallVec;
 
 use crate::amp::cast_op;
 use crate::autograd::{Grads, no_grad, record};
-use crate::error::{Error, throw};
+use crate::error::{Error, throw, within};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::gpu;
@@ -153,6 +153,7 @@ impl Tensor {
         let plan = Plan::new(self, key, value, attn_mask, is_causal, scale);
         let mask = attn_mask.map(|m| added(m, self.dtype()));
         let qkv = [self, key, value];
+        let _line = within::line();
         let (y, logsum) = no_grad(|| plan.forward(qkv, mask.as_ref()));
         plan.recorded(qkv, mask.as_ref(), y, logsum, None)
     }

@@ -216,6 +216,7 @@ pub(super) fn device_of(inputs: &[Operand<'_>]) -> Device {
 /// Memory for a result. As PyTorch, it lies in memory as the first input of that shape does when
 /// that one is dense (channels-last in, channels-last out), else in row-major order.
 #[inline]
+#[track_caller]
 pub(super) fn allocate(shape: &[usize], dtype: Dtype, inputs: &[Operand<'_>]) -> Tensor {
     let device = device_of(inputs);
     let first = inputs.iter().filter_map(tensor).find(|t| t.shape() == shape);

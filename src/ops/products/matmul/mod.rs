@@ -24,7 +24,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::amp::cast_op;
 use crate::autograd::{BackwardCtx, Saver, no_grad, record, record_with_tangent};
-use crate::error::{Error, throw};
+use crate::error::{Error, throw, within};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
 use crate::profiler::flops;
@@ -274,6 +274,7 @@ impl Tensor {
         let out = if self.dim() == 2 {
             product("linear", self, &turned(weight), &[shape[0], features], epilogue)
         } else {
+            let _line = within::line();
             no_grad(|| {
                 let x = flat(&self.detach());
                 let rows = [x.shape()[0], features];
@@ -373,7 +374,10 @@ fn product(
     let start = epilogue.as_ref().map_or(a, |e| e.start);
     let gpu = gpu::of("matmul", &[a, b, start]);
     match gpu {
-        Some(gpu) => no_grad(|| cuda::product(gpu, a, b, shape, epilogue)),
+        Some(gpu) => {
+            let _line = within::line();
+            no_grad(|| cuda::product(gpu, a, b, shape, epilogue))
+        }
         None => cpu::product(a, b, shape, epilogue),
     }
 }
@@ -401,6 +405,8 @@ fn batched(op: &'static str, a: &Tensor, b: &Tensor) -> Tensor {
     let batch = shape.clone();
     let (m, n, k) = (a.shape()[a.dim() - 2], b.shape()[b.dim() - 1], a.shape()[a.dim() - 1]);
     shape.extend([m, n]);
+    // The closure does not pass it on.
+    let _line = within::line();
     let out = no_grad(|| products(&a.detach(), &b.detach(), &batch, (m, n, k)));
     let backward = |saver: &Saver<'_>| {
         let saved_a = b.requires_grad().then(|| saver.save(a));
