@@ -47,7 +47,7 @@ impl Forward for Block {
             part.unflatten(-1, &[self.heads, -1]).transpose(1, 2)
         };
         let y = head(0).scaled_dot_product_attention(&head(1), &head(2), None, false, None);
-        let y = y.transpose(1, 2).reshape(&[batch as i64, tokens as i64, width as i64]);
+        let y = y.transpose(1, 2).reshape([batch as i64, tokens as i64, width as i64]);
         let x = x + self.c_proj.forward(&y);
         &x + self.proj.forward(&self.fc.forward(&self.ln_2.forward(&x)).gelu())
     }

@@ -65,7 +65,7 @@ function showJob(message) {
 }
 
 function showTiles(message) {
-  const tiles = [['step', message.speed.step]];
+  const tiles = message.speed.step ? [['step', 0, String(message.speed.step)]] : [];
   const scalars = message.scalars.map((s) => [s.name, number(s.value)]);
   const first = (part) => scalars.filter(([name]) => group(name) === part);
   for (const part of ['loss', 'accuracy', 'learning rate']) tiles.push(...first(part).slice(0, 3));
@@ -147,6 +147,7 @@ function showRanks(message) {
   const lines = message.rows.map(toRank);
   for (const line of lines) ranks.set(line.rank, line);
   $('grid').classList.toggle('few', message.ranks <= 64);
+  $('grid').classList.toggle('many', message.ranks > 400);
   if (few !== ranks.size <= 64) ranks.forEach(showCell);
   else lines.forEach(showCell);
   const [started, running, done, failed] = message.states;
@@ -329,10 +330,8 @@ source.addEventListener('all', (event) => {
   take(JSON.parse(event.data));
 });
 source.addEventListener('news', (event) => take(JSON.parse(event.data)));
-source.addEventListener('end', () => {
-  source.close();
-  showOutput();
-});
+// The launcher is about to end: nothing more can be asked.
+source.addEventListener('end', () => source.close());
 source.addEventListener('error', () => {
   if (!over) notice('The launcher does not answer; trying again.');
 });
