@@ -8,9 +8,12 @@ impl Bottleneck {
     /// The reports of all ranks, on each of them. Collective.
     ///
     /// ```
-    /// use torchrs::{Dtype::F32, Tensor, distributed::init_process_group, profiler};
+    /// use torchrs::distributed::{ReduceOp, init_process_group};
+    /// use torchrs::{Dtype::F32, Tensor, profiler};
     /// let group = init_process_group(Default::default())?;
-    /// let ((), profile) = profiler::profile(|| group.all_reduce(&Tensor::ones([4], F32), Default::default()).unwrap());
+    /// let x = Tensor::ones([4], F32);
+    /// let (done, profile) = profiler::profile(|| group.all_reduce(&x, ReduceOp::Sum));
+    /// done?;
     /// let job = profile.bottleneck().gather(&group)?;
     /// assert_eq!(job.ranks.len(), 1);
     /// println!("{job}");
