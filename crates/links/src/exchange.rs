@@ -386,7 +386,7 @@ impl Links {
                 Failure::Mismatch { place, number, length, theirs: fingerprint }
             }
             Trouble::Word(Word::Farewell(farewell)) => self.understood(call, place, farewell),
-            Trouble::Garbage | Trouble::Word(Word::Waiting(_)) => {
+            Trouble::Garbage | Trouble::Word(Word::Waiting(_) | Word::Note(_)) => {
                 let how = "it sent what no release of torchrs sends".to_owned();
                 Failure::PeerGone { place, how }
             }

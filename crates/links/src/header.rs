@@ -12,6 +12,7 @@ const LEFT: u8 = 1;
 const FAILED: u8 = 2;
 const DIFFERS: u8 = 3;
 const WAITING: u8 = 4;
+const NOTE: u8 = 5;
 
 /// What identifies a message: both sides must have the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +43,8 @@ pub(crate) enum Word {
     Data(Header),
     /// Between messages: which collective a place waits in.
     Waiting(Header),
+    /// What a place calls elsewhere. Not [`Waiting`](Word::Waiting), which may come late, after the collective is done.
+    Note(Header),
     Farewell(Farewell),
 }
 
@@ -50,8 +53,12 @@ impl Word {
         let mut bytes = [0; HEADER];
         bytes[..4].copy_from_slice(&MAGIC);
         match self {
-            Word::Data(header) | Word::Waiting(header) => {
-                bytes[4] = if matches!(self, Word::Data(_)) { DATA } else { WAITING };
+            Word::Data(header) | Word::Waiting(header) | Word::Note(header) => {
+                bytes[4] = match self {
+                    Word::Data(_) => DATA,
+                    Word::Waiting(_) => WAITING,
+                    _ => NOTE,
+                };
                 bytes[6..8].copy_from_slice(&header.step.to_le_bytes());
                 bytes[8..16].copy_from_slice(&header.number.to_le_bytes());
                 bytes[16..24].copy_from_slice(&header.length.to_le_bytes());
@@ -84,11 +91,15 @@ impl Word {
             return None;
         }
         Some(match bytes[4] {
-            kind @ (DATA | WAITING) => {
+            kind @ (DATA | WAITING | NOTE) => {
                 let step = u16::from_le_bytes(bytes[6..8].try_into().expect("2 bytes"));
                 let (number, length) = (number(8), number(16));
                 let header = Header { number, step, length, fingerprint: first()? };
-                if kind == DATA { Word::Data(header) } else { Word::Waiting(header) }
+                match kind {
+                    DATA => Word::Data(header),
+                    WAITING => Word::Waiting(header),
+                    _ => Word::Note(header),
+                }
             }
             LEFT => Word::Farewell(Farewell::Left),
             FAILED => {
@@ -137,6 +148,7 @@ mod tests {
                 fingerprint: fingerprint.clone(),
             }),
             Word::Waiting(Header { number: 2, step: 0, length: 0, fingerprint: vec![1] }),
+            Word::Note(Header { number: 3, step: 0, length: 0, fingerprint: vec![2] }),
             Word::Farewell(Farewell::Left),
             Word::Farewell(Farewell::Failed { culprit: 3, text: "timed out".into() }),
             Word::Farewell(Farewell::Differs {
@@ -164,7 +176,7 @@ mod tests {
         ) {
             if magic {
                 bytes[..4].copy_from_slice(&MAGIC);
-                bytes[4] %= 6;
+                bytes[4] %= 7;
             }
             let mut word = [tail; HEADER];
             word[..32].copy_from_slice(&bytes);

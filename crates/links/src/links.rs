@@ -264,7 +264,9 @@ impl Links {
                     Some(Word::Farewell(Farewell::Differs { own, number, .. })) => {
                         break Some(Failure::Mismatch { place, number, length: 0, theirs: own });
                     }
-                    Some(Word::Farewell(Farewell::Left) | Word::Data(_)) | None => break None,
+                    Some(Word::Farewell(Farewell::Left) | Word::Data(_) | Word::Note(_)) | None => {
+                        break None;
+                    }
                 }
             };
             if let Some(failure) = failure {

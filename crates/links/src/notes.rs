@@ -69,7 +69,7 @@ impl Notes {
             let given = fingerprint.len();
             assert!(given <= MAX_FINGERPRINT, "a note of {given} bytes; at most {MAX_FINGERPRINT}");
             let header = Header { number, step: 0, length: 0, fingerprint: fingerprint.to_vec() };
-            words.extend_from_slice(&Word::Waiting(header).encode());
+            words.extend_from_slice(&Word::Note(header).encode());
         }
         let peers = &mut self.links.peers;
         // One that is gone gets no more.
@@ -97,23 +97,32 @@ impl Notes {
     fn next(&mut self, place: usize) -> Option<Heard> {
         let wire = &mut self.links.peers[place][0];
         let mut words = [0; HEADER];
-        match wire.peek(&mut words) {
-            Ok(0) => return Some(Heard::Gone(ENDED.to_owned())),
-            Ok(HEADER) => {}
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
-                return Some(Heard::Gone(format!("its connection broke: {error}")));
+        loop {
+            match wire.peek(&mut words) {
+                Ok(0) => return Some(Heard::Gone(ENDED.to_owned())),
+                Ok(HEADER) => {}
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                    return Some(Heard::Gone(format!("its connection broke: {error}")));
+                }
+                Ok(_) | Err(_) => return None,
             }
-            Ok(_) | Err(_) => return None,
+            let heard = match Word::decode(&words) {
+                Some(Word::Note(Header { number, fingerprint, .. })) => {
+                    Some(Heard::Note { number, fingerprint })
+                }
+                // Of a collective that the links served before: the place waited in it, and it is done.
+                Some(Word::Waiting(_)) => None,
+                Some(Word::Farewell(Farewell::Left)) => return Some(Heard::Left),
+                Some(Word::Farewell(Farewell::Failed { text, .. })) => {
+                    return Some(Heard::Gone(text));
+                }
+                _ => return Some(Heard::Gone("it sent something else than notes".to_owned())),
+            };
+            // Not more than was just seen.
+            let _ = wire.receive(&mut words);
+            if heard.is_some() {
+                return heard;
+            }
         }
-        Some(match Word::decode(&words) {
-            Some(Word::Waiting(Header { number, fingerprint, .. })) => {
-                // Not more than was just seen.
-                let _ = wire.receive(&mut words);
-                Heard::Note { number, fingerprint }
-            }
-            Some(Word::Farewell(Farewell::Left)) => Heard::Left,
-            Some(Word::Farewell(Farewell::Failed { text, .. })) => Heard::Gone(text),
-            _ => Heard::Gone("it sent something else than notes".to_owned()),
-        })
     }
 }

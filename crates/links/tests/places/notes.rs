@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use torchrs_links::{Heard, Notes, Options};
 
-use crate::group;
+use crate::{call, group};
 
 /// What one place hears, by place, until it is `enough`.
 fn hear(notes: &mut Notes, enough: impl Fn(&[Vec<Heard>]) -> bool) -> Vec<Vec<Heard>> {
@@ -41,6 +41,30 @@ fn notes_come_in_order_and_wait_for_nobody() {
     let expected: Vec<Heard> = (0..COUNT).map(|number| note(number, 0)).collect();
     assert!(all[1..].iter().all(|heard| heard[0] == expected));
     assert_eq!([&all[0][1][0], &all[0][2][0]], [&note(7, 1), &note(7, 2)]);
+}
+
+/// A place that waits long in a barrier says so. Its word may come after the barrier, and is no note.
+#[test]
+fn waiting_in_a_barrier_before_is_no_note() {
+    for late in 0..3 {
+        let all = group(3, &Options::default(), |mut links| {
+            let place = links.place();
+            if place == late {
+                std::thread::sleep(Duration::from_millis(300));
+            }
+            links.barrier(&call(0)).unwrap();
+            let mut notes = Notes::new(links);
+            notes.post([(5, &[place as u8; 3][..])]);
+            let others = (0..3).filter(|&other| other != place);
+            hear(&mut notes, |heard| others.clone().all(|other| !heard[other].is_empty()))
+        });
+        for (place, heard) in all.iter().enumerate() {
+            for other in (0..3).filter(|&other| other != place) {
+                let note = Heard::Note { number: 5, fingerprint: vec![other as u8; 3] };
+                assert_eq!(heard[other].first(), Some(&note), "{place} hears {other}");
+            }
+        }
+    }
 }
 
 /// Of many places each hears the one before it, and no other.

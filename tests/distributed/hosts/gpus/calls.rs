@@ -54,10 +54,7 @@ fn messages(_: (), _parent: Channel<(), ()>) -> Result<()> {
     group.barrier()
 }
 
-/// Left out of ordinary runs: on a busy machine a first message and its answer may open a pair's connection in another
-/// order on each side, and the group ends with a mismatch.
 #[test]
-#[ignore = "fails on a busy machine: sides of a pair may open its notes in another order"]
 fn messages_between_hosts() {
     for layout in [&[2, 2][..], &[1, 1]] {
         run_on_gpus(layout, messages, &());
