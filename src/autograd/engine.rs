@@ -103,6 +103,11 @@ pub(crate) fn current_pass() -> CurrentPass {
     })
 }
 
+/// Whether a backward pass runs on this thread.
+pub(crate) fn is_in_backward() -> bool {
+    PASSES.with_borrow(|passes| !passes.is_empty())
+}
+
 /// Calls `f` when the innermost pass on this thread is over, also if it fails. Without one nothing
 /// happens, and `f` comes back.
 pub(crate) fn at_end_of_pass<F: FnOnce() + 'static>(f: F) -> Option<F> {
@@ -564,7 +569,7 @@ impl Pass {
         let j = self.place(&edge.node);
         let task = &self.tasks[j];
         let whole = task.pending == 1 && task.grads[edge.output].is_none();
-        let unseen = leaf.grad().is_none() && !leaf.has_hooks() && !edge.node.has_hooks();
+        let unseen = leaf.own_grad().is_none() && !leaf.has_hooks() && !edge.node.has_hooks();
         (whole && unseen && self.reached.needed[j]).then_some(target)
     }
 
@@ -626,7 +631,7 @@ fn accumulate_in_leaf(node: &Node, leaf: &Tensor, grad: Tensor) {
     {
         let _turn = node.0.state.lock();
         let in_place = !has_mode(GRAD | FORWARD);
-        let sum = match (leaf.grad(), leaf.grad_target()) {
+        let sum = match (leaf.own_grad(), leaf.grad_target()) {
             (Some(old), _) if in_place => {
                 old.add_(&grad);
                 None

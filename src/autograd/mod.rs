@@ -31,6 +31,7 @@ mod node;
 mod record;
 mod saved;
 mod saved_hooks;
+mod sharded;
 mod streams;
 mod variable;
 
@@ -55,12 +56,13 @@ pub use saved_hooks::saved_tensors_hooks;
 // A composition over ops, which stands there; PyTorch's users look for it beside the hooks.
 pub use crate::ops::recompute::{Layer, checkpoint, checkpoint_many, checkpoint_sequential};
 
-pub(crate) use engine::at_end_of_pass;
+pub(crate) use engine::{at_end_of_pass, current_pass, is_in_backward};
 pub(crate) use inplace::{record_inplace_with_tangent, scatter_into_base};
 pub(crate) use mode::{AUTOCAST, FORWARD, ModeGuard, has_mode};
 pub(crate) use node::{BackwardFn, backward_fn};
 pub(crate) use record::{any_differentiated, is_differentiated, record_new, record_with_tangent};
 pub(crate) use saved_hooks::{Hooks, with_hooks};
+pub(crate) use sharded::{Together, WeakTensor};
 pub(crate) use variable::AutogradMeta;
 
 #[cfg(doc)]

@@ -13,6 +13,13 @@ impl Tensor {
         if !self.is_leaf() {
             return Some("was computed from other tensors; `detach()` it first".to_owned());
         }
+        if self.together().is_some() {
+            return Some(
+                "is sharded by `fully_shard`, which has room for its present dtype and device; move the module \
+                 first, and then shard it"
+                    .to_owned(),
+            );
+        }
         if self.grad_target().is_some() {
             return Some(
                 "is in a bucket of DistributedDataParallel, which has room for its present dtype and device; \
@@ -54,7 +61,7 @@ impl Tensor {
             // SAFETY: *Sole use* of the graphs that lead to the tensor, and so of its accumulator.
             unsafe { node.0.outputs.move_to(dtype, device) };
         }
-        let Some(grad) = self.grad() else { return };
+        let Some(grad) = self.own_grad() else { return };
         // With a history, or as a view, it could not change; of those only the values are wanted.
         let own = grad.is_leaf() && grad.base().is_none();
         let grad = if own { grad } else { grad.detach().clone_contiguous() };

@@ -13,6 +13,7 @@ use super::inplace::regenerated_edge;
 use super::mode::is_inference_mode_enabled;
 use super::node::{Edge, Kind, Node, NodeImpl, NodeState, OF_LEAVES, Outputs};
 use super::saved::Unusual;
+use super::sharded::Sharding;
 use crate::counted::{WeakCounted, counted};
 use crate::error::{Error, throw};
 use crate::tensor::{INFERENCE_TENSOR, Layout, REQUIRES_GRAD, Shape, Tensor};
@@ -40,6 +41,8 @@ pub(crate) struct Extras {
     pub name: Option<Box<str>>,
     /// Of a tensor that was moved. Never changed once it is there: references to it are about.
     pub layout: Option<Box<Layout>>,
+    /// Of the whole or the shard of a sharded parameter.
+    pub(super) sharding: Option<Box<Sharding>>,
     /// Of the tensor object that saves another.
     pub(super) saved: Option<Arc<Unusual>>,
 }
@@ -157,10 +160,13 @@ impl Tensor {
             }
             return self.clone();
         }
-        if requires_grad {
-            self.0.flags.fetch_or(REQUIRES_GRAD, Relaxed);
-        } else {
-            self.0.flags.fetch_and(!REQUIRES_GRAD, Relaxed);
+        // A sharded parameter has two leaves, which go together.
+        for leaf in [Some(self.clone()), self.shard(), self.whole()].iter().flatten() {
+            if requires_grad {
+                leaf.0.flags.fetch_or(REQUIRES_GRAD, Relaxed);
+            } else {
+                leaf.0.flags.fetch_and(!REQUIRES_GRAD, Relaxed);
+            }
         }
         self.clone()
     }
@@ -200,7 +206,13 @@ impl Tensor {
     /// assert_eq!(w.grad().unwrap().item(), 6.0); // they add up
     /// ```
     pub fn grad(&self) -> Option<Tensor> {
-        self.peek_meta(|m| m.grad.clone())
+        let (grad, is_whole) = self.peek_meta(|m| {
+            (m.grad.clone(), matches!(m.sharding.as_deref(), Some(Sharding::Whole { .. })))
+        });
+        if is_whole && grad.is_none() {
+            self.refuse_gradient_of_whole();
+        }
+        grad
     }
 
     /// Replaces the gradient; `None` clears it.

@@ -123,7 +123,7 @@ pub trait Module: Send + Sync {
         let mut found = Unique::default();
         walk(self, "", &mut |path, entry| {
             if let Entry::Parameter(parameter) = entry {
-                found.add(path, parameter.tensor());
+                found.add(path, &parameter.tensor().local());
             }
         });
         found.named
@@ -224,7 +224,7 @@ pub trait Module: Send + Sync {
     /// ```
     fn own_parameters(&self) -> Vec<(String, Tensor)> {
         let own = own_fields(self).parameters;
-        own.into_iter().map(|(name, parameter)| (name, parameter.tensor().clone())).collect()
+        own.into_iter().map(|(name, parameter)| (name, parameter.tensor().local())).collect()
     }
 
     /// Calls `f` with every module inside and then with this one (`apply`): to set initial values by

@@ -137,6 +137,7 @@ impl Rule for AdafactorRule {
     type Options = AdafactorOptions;
     type State = AdafactorState;
     const NAME: &'static str = "Adafactor";
+    const IS_ELEMENTWISE: bool = false;
 
     fn init(_: &AdafactorOptions, p: &Tensor) -> AdafactorState {
         AdafactorState { step: 0.0, squares: Squares::new(p) }

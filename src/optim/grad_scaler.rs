@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Optimizer;
-use crate::autograd::no_grad;
+use crate::autograd::{Together, no_grad};
 use crate::cuda::{Stream, graph};
 use crate::error::{Error, Result, throw};
 use crate::ops::gradients;
@@ -102,6 +103,21 @@ impl Overflow {
             *self = Overflow::Known(found.item() != 0.0);
         }
         matches!(self, Overflow::Known(true))
+    }
+
+    /// Counts what ranks with other parts of the parameters have found: either all step, or none.
+    fn agree(&mut self, parameters: &[Tensor]) -> Result<()> {
+        let mut asked: Vec<Arc<dyn Together>> = Vec::new();
+        for group in parameters.iter().filter(|p| p.is_sharded()).filter_map(Tensor::together) {
+            if asked.iter().any(|other| other.ranks() == group.ranks()) {
+                continue;
+            }
+            let found = Tensor::from([u8::from(self.get())]);
+            group.max(&found)?;
+            *self = Overflow::Known(found.item() != 0.0);
+            asked.push(group);
+        }
+        Ok(())
     }
 }
 
@@ -225,7 +241,8 @@ impl GradScaler {
             None => {}
         }
         let parameters = optimizer.parameters();
-        let overflow = unscale(&parameters, f64::from((1.0 / self.scale) as f32));
+        let mut overflow = unscale(&parameters, f64::from((1.0 / self.scale) as f32));
+        overflow.agree(&parameters).unwrap_or_else(|error| throw(error));
         let checked = parameters.iter().any(|p| p.grad().is_some());
         self.stages.insert(key, Stage { overflow, stepped: false, checked });
     }

@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::declare::options;
-use super::engine::{GroupOptions, check_parameters, not_negative, saved_group, saved_groups};
+use super::engine::{
+    GroupOptions, NOT_IN_PARTS, check_parameters, not_negative, saved_group, saved_groups,
+};
 use super::line_search::{Point, strong_wolfe};
 use super::{Optimizer, OptimizerState, StateValue};
 use crate::autograd::{enable_grad, no_grad};
@@ -179,6 +181,9 @@ impl LBFGS {
             throw(Error::argument("LBFGS", "params", "there are no parameters"));
         }
         check_parameters("LBFGS", 0, &[], &params);
+        if let Some(place) = params.iter().position(Tensor::is_sharded) {
+            throw(Error::argument("LBFGS", "params", format!("parameter {place} {NOT_IN_PARTS}")));
+        }
         if let Err((option, message)) = options.check() {
             throw(Error::argument("LBFGS", option, message));
         }

@@ -110,6 +110,7 @@ impl Rule for MuonRule {
     type Options = MuonOptions;
     type State = MuonState;
     const NAME: &'static str = "Muon";
+    const IS_ELEMENTWISE: bool = false;
 
     fn takes(parameter: &Tensor) -> Result<(), String> {
         match parameter.dim() {

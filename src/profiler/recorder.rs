@@ -17,6 +17,7 @@ use super::options::ProfilerOptions;
 use super::profile::{Category, Event, MemorySample, Profile, Thread};
 use crate::cuda;
 use crate::error::within::users_line;
+use crate::storage::grace;
 use crate::storage::host::taken_by_this_thread;
 use crate::storage::living::{self, Maker, now_ns};
 #[cfg(debug_assertions)]
@@ -70,6 +71,8 @@ thread_local! {
 pub struct Span {
     /// Number of the open span on this thread; 0 is none.
     id: u64,
+    /// Of an op that memory waits for; see [`grace`].
+    is_waited_for: bool,
     /// Of an op: what it uses, for debug builds.
     #[cfg(debug_assertions)]
     _scope: Option<Scope>,
@@ -82,6 +85,7 @@ impl Span {
     fn new(id: u64) -> Self {
         Span {
             id,
+            is_waited_for: false,
             #[cfg(debug_assertions)]
             _scope: None,
             _not_send: PhantomData,
@@ -94,6 +98,9 @@ impl Drop for Span {
     fn drop(&mut self) {
         if self.id != 0 {
             end(self.id);
+        }
+        if self.is_waited_for {
+            grace::leave();
         }
     }
 }
@@ -130,6 +137,7 @@ pub(crate) fn op_with(
     };
     Span {
         id,
+        is_waited_for: grace::enter(),
         #[cfg(debug_assertions)]
         _scope: scope,
         _not_send: PhantomData,

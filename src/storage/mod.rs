@@ -17,16 +17,18 @@
 
 mod arena;
 mod device;
+pub(crate) mod grace;
 #[doc(hidden)]
 pub mod host;
 pub(crate) mod living;
+pub(crate) mod on_demand;
 mod opened;
 pub(crate) mod race;
 pub mod shared;
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
 
 use memmap2::MmapRaw;
 use parking_lot::Mutex;
@@ -37,6 +39,7 @@ pub use living::set_host_memory_limit;
 pub(crate) use opened::{Name, Opened, ready_event};
 pub use shared::SharedMemory;
 
+use self::on_demand::OnDemand;
 use crate::counted::{Counted, Slot, WeakCounted, counted};
 use crate::cuda;
 use crate::error::{Error, Result, throw};
@@ -59,6 +62,8 @@ enum Owner {
     Opened(Box<Opened>),
     /// A range of a file, in a private mapping: what is written stays in this process.
     File(#[allow(dead_code, reason = "held for its drop")] Arc<MmapRaw>),
+    /// Memory that comes and goes.
+    OnDemand(Box<OnDemand>),
 }
 
 /// A block of a GPU, and what is needed once another process is to use it.
@@ -102,7 +107,7 @@ impl std::fmt::Debug for Guard {
 
 #[derive(Debug)]
 struct Inner {
-    /// Changes only in `share_memory`.
+    /// Changes only in `share_memory`, and where memory comes and goes: null while it is away.
     ptr: AtomicPtr<u8>,
     nbytes: usize,
     version: AtomicU32,
@@ -274,7 +279,7 @@ impl Storage {
     fn new(ptr: *mut u8, nbytes: usize, device: Device, owner: Owner) -> Self {
         let mut new = Self::without_memory(nbytes, device);
         let inner = new.get_mut().expect(ALONE);
-        if matches!(owner, Owner::Shared { .. } | Owner::Cuda(_) | Owner::Opened(_)) {
+        if !matches!(owner, Owner::Host(_) | Owner::File(_)) {
             inner.tracked.exempt();
         }
         (*inner.ptr.get_mut(), *inner.owner.get_mut()) = (ptr, owner);
@@ -309,13 +314,16 @@ impl Storage {
         if self.0.device != Device::Cpu {
             not_on_host(self.0.device);
         }
-        self.0.ptr.load(Relaxed)
+        self.address()
     }
 
-    /// The first byte's address on the storage's [`device`](Self::device).
+    /// The first byte's address on the storage's [`device`](Self::device). That of a parameter sharded over ranks is
+    /// valid until the end of the running op, or of the next one.
+    #[track_caller]
     #[inline]
     pub fn address(&self) -> *mut u8 {
-        self.0.ptr.load(Relaxed)
+        let address = self.0.ptr.load(Acquire);
+        if address.is_null() { self.bring() } else { address }
     }
 
     /// Where the bytes are.
@@ -401,9 +409,7 @@ impl Storage {
     pub fn shared_range(&self) -> Option<(Arc<SharedMemory>, usize)> {
         match &*self.0.owner.lock() {
             Owner::Shared { memory, start, .. } => Some((memory.clone(), *start)),
-            Owner::Nobody | Owner::Host(_) | Owner::Cuda(_) | Owner::Opened(_) | Owner::File(_) => {
-                None
-            }
+            _ => None,
         }
     }
 
@@ -427,6 +433,9 @@ impl Storage {
         match &*self.0.owner.lock() {
             Owner::Cuda(OnGpu { block, .. }) => block.record_stream(stream),
             Owner::Opened(opened) => opened.record_stream(stream),
+            Owner::OnDemand(own) => {
+                own.memory().into_iter().for_each(|memory| memory.record_stream(stream));
+            }
             Owner::Nobody | Owner::Host(_) | Owner::Shared { .. } | Owner::File(_) => {}
         }
     }
@@ -489,6 +498,12 @@ impl Storage {
             return Ok(());
         }
         let mut owner = self.0.owner.lock();
+        if matches!(&*owner, Owner::OnDemand(_)) {
+            return Err(Error::Other(
+                "memory that comes and goes, of a sharded parameter, is shared with nobody; clone the tensor first"
+                    .to_owned(),
+            ));
+        }
         if !matches!(&*owner, Owner::Shared { .. }) {
             let memory = SharedMemory::create("tensor", self.0.nbytes)?;
             // SAFETY: both ranges are `nbytes` long and distinct; the old block is alive in `owner`.

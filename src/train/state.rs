@@ -18,6 +18,7 @@ use crate::ops::random::{GeneratorState, default_generator};
 use crate::optim::lr_scheduler::LRScheduler;
 use crate::optim::{GradScaler, Optimizer, OptimizerState};
 use crate::profiler::Phase;
+use crate::tensor::Tensor;
 
 /// What the kit itself adds to a checkpoint.
 const OWN: &str = "train_state";
@@ -344,13 +345,30 @@ trait Part {
 
 struct Weights<'a>(&'a dyn Module);
 
+/// Rank 0 writes what it has, which is a part of what is sharded.
+fn whole(name: &str, parameters: &[Tensor]) -> Result<()> {
+    match parameters.iter().find(|parameter| parameter.is_sharded()) {
+        None => Ok(()),
+        Some(parameter) => Err(Error::argument(
+            "TrainState",
+            name,
+            format!(
+                "has a parameter that `fully_shard` has sharded, of which rank 0 has {:?} alone: one rank cannot save it",
+                parameter.shape()
+            ),
+        )),
+    }
+}
+
 impl Part for Weights<'_> {
-    fn save(&self, _: &str) -> Result<Saved> {
+    fn save(&self, name: &str) -> Result<Saved> {
+        whole(name, &self.0.parameters())?;
         let tensors = Some(self.0.state_dict().into_iter().collect());
         Ok(Saved { tensors, are_weights: true, ..Default::default() })
     }
 
     fn load(&mut self, name: &str, from: &Checkpoint, _: &ProcessGroup) -> Result<usize> {
+        whole(name, &self.0.parameters())?;
         self.0.load_state_dict(from.tensors(name)?, true)?;
         Ok(0)
     }
@@ -359,7 +377,8 @@ impl Part for Weights<'_> {
 struct Moments<'a>(&'a mut dyn Optimizer);
 
 impl Part for Moments<'_> {
-    fn save(&self, _: &str) -> Result<Saved> {
+    fn save(&self, name: &str) -> Result<Saved> {
+        whole(name, &self.0.parameters())?;
         let (tensors, options) = self.0.state_dict().split();
         Ok(Saved { tensors: Some(tensors), value: Some(options), ..Default::default() })
     }

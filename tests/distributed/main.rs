@@ -5,6 +5,7 @@ mod comm_hooks;
 mod ddp;
 mod elastic;
 mod examples;
+mod fully_shard;
 mod hosts;
 mod job;
 mod metrics;

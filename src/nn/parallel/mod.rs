@@ -7,7 +7,10 @@
 
 pub mod comm_hooks;
 mod ddp;
+mod fsdp;
 mod sync_batch_norm;
+mod verify;
 
 pub use ddp::{CommHook, DDPOptions, DistributedDataParallel, GradBucket};
+pub use fsdp::{FullyShard, FullyShardOptions, MixedPrecisionPolicy, fully_shard};
 pub(super) use sync_batch_norm::sync_batch_norm;

@@ -1,6 +1,8 @@
 //! Gradient clipping (`torch.nn.utils.clip_grad_norm_` and relatives).
 
-use crate::autograd::no_grad;
+use std::sync::Arc;
+
+use crate::autograd::{Together, no_grad};
 use crate::error::{Error, Result, throw};
 use crate::ops::gradients;
 use crate::tensor::{Dtype, Tensor, promote_types};
@@ -123,6 +125,9 @@ pub fn clip_grad_value_(parameters: &[Tensor], clip_value: f64) {
 /// The norm of order `norm_type` of all tensors taken together, as a 0-dim tensor of their common
 /// dtype (`torch.nn.utils.get_total_norm`). 0 when there are none.
 ///
+/// Gradients of parameters that `fully_shard` has sharded count whole: all ranks make the call, which is one all-reduce
+/// for each set of ranks between which some are sharded.
+///
 /// ```
 /// use torchrs::{Tensor, nn::get_total_norm};
 /// let tensors = [Tensor::from([3f32, 0.]), Tensor::from([[4f32]])];
@@ -139,6 +144,13 @@ pub fn get_total_norm(tensors: &[Tensor], norm_type: f64) -> Tensor {
         throw(Error::argument("get_total_norm", "norm_type", message));
     }
     let dtype = tensors.iter().map(Tensor::dtype).reduce(promote_types).unwrap_or(Dtype::F32);
+    if tensors.iter().any(Tensor::is_sharded) {
+        return Tensor::full(
+            [],
+            over_ranks(tensors, norm_type).unwrap_or_else(|e| throw(e)),
+            dtype,
+        );
+    }
     if let Some(gpu) = gradients::common_gpu(tensors) {
         return no_grad(|| gradients::total_norm(gpu, tensors, norm_type).to_dtype(dtype));
     }
@@ -146,13 +158,55 @@ pub fn get_total_norm(tensors: &[Tensor], norm_type: f64) -> Tensor {
         let norm = |t: &Tensor| t.detach().norm_dim(norm_type, &[], false).item();
         tensors.iter().filter(|t| t.numel() > 0).map(norm).collect::<Vec<f64>>()
     });
-    // Of the parts' norms, in f64: the same norm again.
-    let norm = if norm_type.is_infinite() {
-        norms.into_iter().fold(0.0, |most, n| if n > most || n.is_nan() { n } else { most })
-    } else {
-        norms.iter().map(|n| n.powf(norm_type)).sum::<f64>().powf(1.0 / norm_type)
-    };
-    Tensor::full([], norm, dtype)
+    Tensor::full([], of_norms(norms, norm_type), dtype)
+}
+
+/// Of the parts' norms, in f64: the same norm again.
+fn of_norms(norms: impl IntoIterator<Item = f64>, norm_type: f64) -> f64 {
+    let norms = norms.into_iter();
+    match norm_type.is_infinite() {
+        true => norms.fold(0.0, |most, n| if n > most || n.is_nan() { n } else { most }),
+        false => norms.map(|n| n.powf(norm_type)).sum::<f64>().powf(1.0 / norm_type),
+    }
+}
+
+/// The norm where parts of some tensors are with other ranks.
+fn over_ranks(tensors: &[Tensor], norm_type: f64) -> Result<f64> {
+    /// Who has the parts, if others do, and the tensors here.
+    type Sharers = (Option<Arc<dyn Together>>, Vec<Tensor>);
+    let mut sharers: Vec<Sharers> = Vec::new();
+    for tensor in tensors {
+        let own = tensor.together().filter(|group| group.ranks().len() > 1);
+        let ranks = own.as_ref().map(|group| group.ranks());
+        let is_same =
+            |(other, _): &&mut Sharers| other.as_ref().map(|group| group.ranks()) == ranks;
+        // Without what says that they are parts.
+        let tensor = tensor.detach();
+        match sharers.iter_mut().find(is_same) {
+            Some((_, tensors)) => tensors.push(tensor),
+            None => sharers.push((own.clone(), vec![tensor])),
+        }
+    }
+    let norms = sharers.into_iter().map(|(group, tensors)| {
+        let norm = get_total_norm(&tensors, norm_type).item();
+        let Some(group) = group else { return Ok(norm) };
+        let values = match norm_type.is_infinite() {
+            // The maximum of NaN and a number may be either: it is told beside.
+            true => Tensor::from([norm, f64::from(u8::from(norm.is_nan()))]),
+            false => Tensor::from([norm.powf(norm_type), 0.0]),
+        };
+        match norm_type.is_infinite() {
+            true => group.max(&values)?,
+            false => group.sum(&values)?,
+        }
+        let values = values.to_vec::<f64>();
+        Ok(match norm_type.is_infinite() {
+            true if values[1] > 0.0 => f64::NAN,
+            true => values[0],
+            false => values[0].powf(1.0 / norm_type),
+        })
+    });
+    Ok(of_norms(norms.collect::<Result<Vec<f64>>>()?, norm_type))
 }
 
 /// Multiplies by `max_norm / norm` if that makes gradients smaller (or NaN).

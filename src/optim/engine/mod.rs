@@ -103,6 +103,19 @@ pub trait Rule: 'static {
     /// ```
     const ONE_UPDATE_EACH: bool = false;
 
+    /// Whether each element is stepped by itself: then a rank may step its part of a sharded parameter.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, optim::{Muon, SGD, engine::{Rule, RuleOptimizer}}};
+    /// fn is_elementwise<R: Rule>(_: &RuleOptimizer<R>) -> bool {
+    ///     R::IS_ELEMENTWISE
+    /// }
+    /// let w = Tensor::zeros([2, 2], Dtype::F32).requires_grad_(true);
+    /// assert!(is_elementwise(&SGD::new([w.clone()], Default::default())));
+    /// assert!(!is_elementwise(&Muon::new([w], Default::default())));
+    /// ```
+    const IS_ELEMENTWISE: bool = true;
+
     /// Whether all steps but the first do the same to tensors: a graph can then record one. Else something
     /// is counted on the host.
     ///
@@ -329,7 +342,11 @@ impl<R: Rule> RuleOptimizer<R> {
         }
         check_parameters(R::NAME, self.groups.len(), &self.parameters(), &group.params);
         for (i, parameter) in group.params.iter().enumerate() {
-            if let Err(message) = R::takes(parameter) {
+            let taken = match parameter.is_sharded() && !R::IS_ELEMENTWISE {
+                true => Err(NOT_IN_PARTS.to_owned()),
+                false => R::takes(parameter),
+            };
+            if let Err(message) = taken {
                 let message = format!("parameter {i} of group {} {message}", self.groups.len());
                 throw(Error::argument(R::NAME, "params", message));
             }
@@ -416,6 +433,10 @@ pub(super) fn saved_groups<'a>(
     }
     Ok(groups)
 }
+
+/// Why an optimizer does not take a part of a parameter.
+pub(super) const NOT_IN_PARTS: &str = "is sharded by `fully_shard`, and this optimizer's step needs the whole; use another one, or leave the parameter whole \
+     with `ignored_params`";
 
 impl<R: Rule> Group<R> {
     #[track_caller]

@@ -6,16 +6,15 @@ mod buckets;
 mod hook;
 mod options;
 mod reducer;
-mod verify;
 
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::verify::{broadcast_all, verify};
 pub use hook::{CommHook, GradBucket};
 pub use options::DDPOptions;
 use reducer::Reducer;
-use verify::{broadcast_all, verify};
 
 use crate::autograd::HookHandle;
 use crate::distributed::{Origin, ProcessGroup};
@@ -98,13 +97,20 @@ impl<M: Module> DistributedDataParallel<M> {
                 "has no parameter that requires a gradient: there would be nothing to average";
             return Err(Error::argument("DistributedDataParallel", "module", what));
         }
+        if let Some((name, _)) = module.named_parameters().iter().find(|(_, p)| p.is_sharded()) {
+            let what = format!(
+                "has parameter `{name}`, which `fully_shard` has sharded, and which averages its gradients already; use \
+                 the module as it is, or a mesh of two dimensions for replicas"
+            );
+            return Err(Error::argument("DistributedDataParallel", "module", what));
+        }
         if group.world_size() == 1 {
             return Ok(DistributedDataParallel { module, reducer: None, hooks: Vec::new() });
         }
         let params: Vec<(String, Tensor)> = module.named_parameters();
         let buffers: Vec<(String, Tensor)> = module.named_buffers();
-        verify(group, "parameter", &params)?;
-        verify(group, "buffer", &buffers)?;
+        verify("DistributedDataParallel", group, "parameter", &params)?;
+        verify("DistributedDataParallel", group, "buffer", &buffers)?;
         let values =
             |named: &[(String, Tensor)]| named.iter().map(|(_, t)| t.clone()).collect::<Vec<_>>();
         broadcast_all(group, &values(&params))?;

@@ -10,10 +10,10 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
+use super::super::verify::broadcast_all;
 use super::buckets::Plan;
 use super::hook::{CommHook, GradBucket, Registered};
 use super::options::DDPOptions;
-use super::verify::broadcast_all;
 use crate::autograd::{HookHandle, queue_callback};
 use crate::distributed::{Origin, ProcessGroup, ReduceOp, Work, join_some};
 use crate::error::{Error, Result, throw};

@@ -17,7 +17,12 @@ fn describe(name: &str, t: &Tensor) -> String {
 ///
 /// # Errors
 /// [`Error::Mismatch`] with the parameter, and what both ranks have there.
-pub(super) fn verify(group: &ProcessGroup, what: &str, tensors: &[(String, Tensor)]) -> Result<()> {
+pub(super) fn verify(
+    call: &str,
+    group: &ProcessGroup,
+    what: &str,
+    tensors: &[(String, Tensor)],
+) -> Result<()> {
     let mine: Vec<String> = tensors.iter().map(|(name, t)| describe(name, t)).collect();
     let all: Vec<Vec<String>> = group
         .all_gather_bytes(mine.join("\n").as_bytes())?
@@ -25,7 +30,7 @@ pub(super) fn verify(group: &ProcessGroup, what: &str, tensors: &[(String, Tenso
         .map(|bytes| String::from_utf8_lossy(bytes).lines().map(str::to_owned).collect())
         .collect();
     match first_difference(what, &all) {
-        Some(message) => Err(Error::Mismatch(format!("DistributedDataParallel: {message}"))),
+        Some(message) => Err(Error::Mismatch(format!("{call}: {message}"))),
         None => Ok(()),
     }
 }

@@ -1,0 +1,118 @@
+//! Parameters of which each rank keeps a part. The whole one, a leaf whose memory comes and goes, is what modules
+//! compute with; its shard, another leaf, is what an optimizer sees and where gradients end.
+
+use std::sync::{Arc, Weak};
+
+use crate::counted::WeakCounted;
+use crate::error::{Error, Result, throw};
+use crate::tensor::{Tensor, TensorImpl};
+
+/// What a parameter that is sharded knows of its other side.
+pub(crate) enum Sharding {
+    /// Of the whole: this rank's part, and who keeps the parts together.
+    Whole { shard: Tensor, group: Arc<dyn Together> },
+    /// Of the shard.
+    Shard { whole: WeakTensor, group: Weak<dyn Together> },
+    /// Of a shard's gradient.
+    Part { group: Weak<dyn Together> },
+}
+
+/// Those who have the parts of some parameters.
+pub(crate) trait Together: Send + Sync {
+    /// What tells them from others.
+    fn number(&self) -> usize;
+    /// What tells their ranks from those of others: of two that are equal here the parts are with the same ranks.
+    fn ranks(&self) -> &[usize];
+    /// Adds up values over the parts; each part counts once.
+    ///
+    /// # Errors
+    /// Those of a collective.
+    fn sum(&self, values: &Tensor) -> Result<()>;
+    /// Takes the largest of values over the parts.
+    ///
+    /// # Errors
+    /// Those of a collective.
+    fn max(&self, values: &Tensor) -> Result<()>;
+}
+
+/// A tensor that may be gone.
+pub(crate) struct WeakTensor(WeakCounted<TensorImpl>);
+
+impl WeakTensor {
+    /// The tensor, if somebody still has it.
+    pub fn upgrade(&self) -> Option<Tensor> {
+        self.0.upgrade().map(Tensor)
+    }
+}
+
+impl Tensor {
+    /// A reference that does not keep the tensor.
+    pub(crate) fn downgrade(&self) -> WeakTensor {
+        WeakTensor(self.0.downgrade())
+    }
+
+    /// Makes this leaf the whole of a sharded parameter, and `shard` its shard.
+    pub(crate) fn set_shard(&self, shard: &Tensor, group: Arc<dyn Together>) {
+        let of_shard = Sharding::Shard { whole: self.downgrade(), group: Arc::downgrade(&group) };
+        shard.with_meta(|m| m.sharding = Some(Box::new(of_shard)));
+        let of_whole = Sharding::Whole { shard: shard.clone(), group };
+        self.with_meta(|m| m.sharding = Some(Box::new(of_whole)));
+    }
+
+    /// This rank's part of a sharded parameter; any other tensor itself.
+    pub(crate) fn local(&self) -> Tensor {
+        self.shard().unwrap_or_else(|| self.clone())
+    }
+
+    /// This rank's part, if this is the whole of a sharded parameter.
+    pub(crate) fn shard(&self) -> Option<Tensor> {
+        self.peek_meta(|m| match m.sharding.as_deref() {
+            Some(Sharding::Whole { shard, .. }) => Some(shard.clone()),
+            _ => None,
+        })
+    }
+
+    /// The whole, if this is the shard of a parameter that is still there.
+    pub(crate) fn whole(&self) -> Option<Tensor> {
+        self.peek_meta(|m| match m.sharding.as_deref() {
+            Some(Sharding::Shard { whole, .. }) => whole.upgrade(),
+            _ => None,
+        })
+    }
+
+    /// Those who have the other parts, if this is a whole, a shard or its gradient.
+    pub(crate) fn together(&self) -> Option<Arc<dyn Together>> {
+        self.peek_meta(|m| match m.sharding.as_deref()? {
+            Sharding::Whole { group, .. } => Some(group.clone()),
+            Sharding::Shard { group, .. } | Sharding::Part { group } => group.upgrade(),
+        })
+    }
+
+    /// Says that the elements are this rank's part of something, such as a shard's gradient.
+    pub(crate) fn set_part_of(&self, group: &Arc<dyn Together>) {
+        let group = Arc::downgrade(group);
+        self.with_meta(|m| m.sharding = Some(Box::new(Sharding::Part { group })));
+    }
+
+    /// Whether other ranks have other parts of what this is a part or the whole of.
+    pub(crate) fn is_sharded(&self) -> bool {
+        self.together().is_some_and(|group| group.ranks().len() > 1)
+    }
+
+    /// The gradient that this very leaf has, also of one that is sharded.
+    pub(crate) fn own_grad(&self) -> Option<Tensor> {
+        self.peek_meta(|m| m.grad.clone())
+    }
+
+    /// A whole parameter has no gradient outside of backward: who asks for it would believe that there is none.
+    #[cold]
+    #[track_caller]
+    pub(super) fn refuse_gradient_of_whole(&self) -> ! {
+        let name = self.name_hint().map(|name| format!(" `{name}`")).unwrap_or_default();
+        throw(Error::Autograd(format!(
+            "grad: this is the whole of parameter{name}, {:?}, which `fully_shard` has sharded: gradients are with its \
+             shard, one of the module's `parameters()`; an optimizer is made of those, after `fully_shard`",
+            self.shape()
+        )))
+    }
+}

@@ -1,0 +1,229 @@
+//! Fully sharded data parallel training (`torch.distributed.fsdp.fully_shard`): each rank keeps a part of every parameter,
+//! of its gradient and of its optimizer's state. A module's parameters are gathered when it needs them.
+//! (Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020; Zhao et al.,
+//! "PyTorch FSDP", VLDB 2023.)
+//!
+//! | module | what it is for |
+//! | --- | --- |
+//! | [`options`] | what a user may say |
+//! | [`layout`] | which rows are whose, and where they lie |
+//! | [`group`] | the parameters of one module: gathered, given back |
+//! | [`reduce`] | their gradients |
+//! | [`present`] | which groups take memory at the moment |
+
+mod group;
+mod layout;
+mod options;
+mod present;
+mod reduce;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+pub use options::{FullyShardOptions, MixedPrecisionPolicy};
+
+use self::group::{Plan, ShardGroup};
+use super::verify::{broadcast_all, verify};
+use crate::distributed::{DeviceMesh, Origin, ProcessGroup};
+use crate::error::{Error, Result};
+use crate::nn::Module;
+use crate::nn::walk::{Entry, walk};
+use crate::tensor::Tensor;
+
+/// Shards the parameters of `module` over the ranks of `mesh` (`torch.distributed.fsdp.fully_shard`).
+///
+/// Called from the inside out: first for each block of a model, then for the model. A call takes the parameters that no
+/// call before it has taken; they are gathered together when an op needs one of them, in forward and again in backward,
+/// and their gradients are reduced together. Types and names of the modules stay.
+///
+/// | | what it is |
+/// | --- | --- |
+/// | a field, such as `linear.weight` | the whole parameter, with its values where they are read |
+/// | [`Module::parameters`] | this rank's rows of each, with the gradient: what an optimizer takes |
+/// | [`Module::state_dict`] | the whole parameters, to be read or loaded by all ranks |
+///
+/// A mesh of one dimension, or a [`ProcessGroup`], shards over all its ranks. One of two dimensions shards over the last
+/// and keeps replicas along the first. All ranks start with the values of the first.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+/// use torchrs::nn::{Forward, Linear, Module, ReLU, Sequential, parallel::fully_shard};
+/// use torchrs::optim::{Adam, Optimizer};
+/// use torchrs::{Dtype, Tensor};
+/// # fn main() -> torchrs::Result<()> {
+/// # two_ranks(|group| {
+/// let mut model = Sequential::new().append(Linear::new(4, 6)).append(ReLU).append(Linear::new(6, 1));
+/// fully_shard(&mut model, &group, Default::default())?;
+/// // Three of six rows are here.
+/// assert_eq!(model.parameters()[0].shape(), [3, 4]);
+/// let mut optimizer = Adam::new(model.parameters(), Default::default());
+/// let x = Tensor::ones([2, 4], Dtype::F32);
+/// model.forward(&x).square().mean().backward();
+/// optimizer.step();
+/// # Ok(())
+/// # })
+/// # }
+/// ```
+///
+/// # Errors
+/// [`Error::Argument`] for a module without parameters of its own, a parameter that is a scalar or not contiguous, and a
+/// mesh of more than two dimensions; [`Error::Mismatch`] when ranks have other parameters; otherwise as a collective.
+#[track_caller]
+pub fn fully_shard<M: Module + ?Sized>(
+    module: &mut M,
+    mesh: impl Into<DeviceMesh>,
+    options: FullyShardOptions,
+) -> Result<FullyShard> {
+    let origin = Origin::here();
+    let mesh = mesh.into();
+    options.mp_policy.check()?;
+    let (shards, replicas) = origin.over(|| groups_of(&mesh))?;
+    let mut found = Found::default();
+    walk(module, "", &mut |path, entry| {
+        if let Entry::Parameter(parameter) = entry {
+            found.add(path, parameter.tensor(), &options.ignored_params);
+        }
+    });
+    found.check()?;
+    let Found { params, inner, .. } = found;
+    let reshards_after_forward = options.reshard_after_forward.unwrap_or(inner.is_empty());
+    origin.over(|| {
+        verify("fully_shard", mesh.whole(), "parameter", &params)?;
+        let values: Vec<Tensor> = params.iter().map(|(_, param)| param.clone()).collect();
+        broadcast_all(mesh.whole(), &values)
+    })?;
+    let plan = Plan {
+        shards,
+        replicas,
+        params,
+        param_dtype: options.mp_policy.param_dtype,
+        reduce_dtype: options.mp_policy.reduce_dtype,
+        inner,
+        reshards_after_forward,
+        number: next_number(),
+    };
+    origin.over(|| ShardGroup::new(plan)).map(|group| FullyShard { group })
+}
+
+fn next_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(1);
+    NEXT.fetch_add(1, Relaxed)
+}
+
+/// The group between whose ranks parameters are cut, and that of the ranks with the same part.
+fn groups_of(mesh: &DeviceMesh) -> Result<(ProcessGroup, Option<ProcessGroup>)> {
+    match &mesh.names()[..] {
+        [shard] => Ok((mesh.group(shard)?, None)),
+        [replicate, shard] => Ok((mesh.group(shard)?, Some(mesh.group(replicate)?))),
+        names => {
+            let names = names.join("`, `");
+            let what = format!(
+                "has the dimensions `{names}`: one, over which parameters are sharded, or two, of which the first has \
+                 replicas; take them with `mesh.slice`"
+            );
+            Err(Error::argument("fully_shard", "mesh", what))
+        }
+    }
+}
+
+/// The parameters of a module that are not sharded yet, and the groups of those that are.
+#[derive(Default)]
+struct Found {
+    params: Vec<(String, Tensor)>,
+    inner: Vec<usize>,
+    wrong: Option<String>,
+}
+
+impl Found {
+    fn add(&mut self, name: String, param: &Tensor, ignored: &[Tensor]) {
+        if ignored.iter().any(|other| other.ptr_eq(param)) {
+            return;
+        }
+        if let Some(group) = param.together() {
+            let number = group.number();
+            if !self.inner.contains(&number) {
+                self.inner.push(number);
+            }
+            return;
+        }
+        if self.params.iter().any(|(_, other)| other.ptr_eq(param)) {
+            return;
+        }
+        let wrong = match param.shape() {
+            [] => Some("is a scalar; give it one dimension of size 1"),
+            _ if !param.is_contiguous() => {
+                Some("is not contiguous; make it so before it becomes a parameter")
+            }
+            _ if !param.is_leaf() => Some("was computed from other tensors; `detach()` it first"),
+            _ => None,
+        };
+        if let Some(wrong) = wrong.filter(|_| self.wrong.is_none()) {
+            self.wrong = Some(format!("has parameter `{name}`, which {wrong}"));
+        }
+        param.hint_name(&name);
+        self.params.push((name, param.clone()));
+    }
+
+    fn check(&self) -> Result<()> {
+        let none = || {
+            let what = match self.inner.is_empty() {
+                true => "has no parameters",
+                false => "has no parameters that an earlier call has not sharded",
+            };
+            self.params.is_empty().then(|| what.to_owned())
+        };
+        match self.wrong.clone().or_else(none) {
+            Some(what) => Err(Error::argument("fully_shard", "module", what)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The parameters that one call of [`fully_shard`] has sharded (`torch.distributed.fsdp.FSDPModule`). Dropping it changes
+/// nothing.
+#[derive(Clone)]
+pub struct FullyShard {
+    group: Arc<ShardGroup>,
+}
+
+impl FullyShard {
+    /// Gathers the parameters now. All ranks call it.
+    ///
+    /// # Errors
+    /// Those of a collective.
+    #[track_caller]
+    pub fn unshard(&self) -> Result<()> {
+        self.group.unshard()?;
+        present::arrived(&self.group);
+        Ok(())
+    }
+
+    /// Gives the memory of the whole parameters back. What was written to them goes to the shards.
+    pub fn reshard(&self) {
+        self.group.reshard();
+    }
+
+    /// Whether backward reduces gradients; without, they add up whole, for accumulation over several batches.
+    pub fn set_requires_gradient_sync(&self, sync: bool) {
+        self.group.syncs.store(sync, Relaxed);
+    }
+
+    /// Whether the parameters are given back after forward.
+    pub fn set_reshard_after_forward(&self, reshard: bool) {
+        self.group.reshards_after_forward.store(reshard, Relaxed);
+    }
+
+    /// Whether the parameters are given back after backward.
+    pub fn set_reshard_after_backward(&self, reshard: bool) {
+        self.group.reshards_after_backward.store(reshard, Relaxed);
+    }
+}
+
+impl fmt::Debug for FullyShard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("FullyShard");
+        shown.field("group", &self.group.number).field("parameters", &self.group.names()).finish()
+    }
+}

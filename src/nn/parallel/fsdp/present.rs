@@ -1,0 +1,43 @@
+//! Whose wholes take memory at the moment, and whose gradients are on their way: of all groups of this process.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::group::ShardGroup;
+use crate::autograd::is_in_backward;
+
+static PRESENT: Mutex<Vec<Weak<ShardGroup>>> = Mutex::new(Vec::new());
+static REDUCING: Mutex<Weak<ShardGroup>> = Mutex::new(Weak::new());
+
+/// A group's wholes are used now. In forward those before it are not needed any more, but for those of modules that it is
+/// part of; in backward a group ends by itself, once its gradients are there.
+pub(super) fn arrived(group: &Arc<ShardGroup>) {
+    let in_backward = is_in_backward();
+    let mut gone = Vec::new();
+    {
+        let mut present = PRESENT.lock();
+        present.retain(|other| {
+            let Some(other) = other.upgrade() else { return false };
+            if Arc::ptr_eq(&other, group) {
+                return false;
+            }
+            let is_over = other.reshards_after_forward.load(Relaxed)
+                && !other.inner.contains(&group.number)
+                && (!in_backward || other.trained() == 0);
+            if is_over {
+                gone.push(other);
+            }
+            !is_over
+        });
+        present.push(Arc::downgrade(group));
+    }
+    gone.iter().for_each(|group| group.reshard());
+}
+
+/// A group is about to reduce its gradients: the one that did so before.
+pub(super) fn reduces(group: &Arc<ShardGroup>) -> Option<Arc<ShardGroup>> {
+    let before = std::mem::replace(&mut *REDUCING.lock(), Arc::downgrade(group));
+    before.upgrade().filter(|before| !Arc::ptr_eq(before, group))
+}

@@ -1,0 +1,241 @@
+//! What users do with a sharded model beside training it.
+
+use torchrs::amp::GradScaler;
+use torchrs::distributed::DistributedDataParallel;
+use torchrs::nn::parallel::{FullyShardOptions, MixedPrecisionPolicy, fully_shard};
+use torchrs::nn::{self, Forward, Linear, Module, Sequential, init};
+use torchrs::optim::{Adam, Muon, Optimizer, SGD, SGDOptions};
+use torchrs::{Dtype, Tensor, autograd, catch};
+
+use super::on;
+use crate::job::Job;
+
+fn model() -> Sequential {
+    Sequential::new().append(Linear::new(6, 5)).append(nn::ReLU).append(Linear::new(5, 3))
+}
+
+fn ones() -> Tensor {
+    Tensor::ones([2, 6], Dtype::F32)
+}
+
+/// Values may be set after sharding: each rank writes the whole and keeps its part.
+fn written(rank: usize, (job, ()): (Job, ())) {
+    let group = job.join(rank);
+    let mut layer = Linear::new(4, 5);
+    fully_shard(&mut layer, &group, Default::default()).unwrap();
+    autograd::no_grad(|| {
+        layer.weight.copy_(&Tensor::arange(0, 20, 1, Dtype::F32).reshape([5, 4]));
+        init::constant_(layer.bias.as_ref().unwrap(), 2.5);
+    });
+    // Three rows on rank 0, two on rank 1; read before anything else gives the whole back.
+    let own = layer.parameters();
+    let first = [0.0, 12.0][rank];
+    assert_eq!(own[0].shape(), [[3, 4], [2, 4]][rank]);
+    assert_eq!(own[0].to_vec::<f32>()[0], first);
+    assert_eq!(own[1].to_vec::<f32>(), vec![2.5; own[1].numel()]);
+    // And back: what is written to shards is in the whole.
+    autograd::no_grad(|| own[1].fill_(rank as f64 + 1.0));
+    assert_eq!(layer.bias.as_ref().unwrap().to_vec::<f32>(), [1.0, 1.0, 1.0, 2.0, 2.0]);
+    // A state dict of the whole is loaded by all ranks.
+    let other = Linear::new(4, 5);
+    group.broadcast(&other.weight.detach(), 0).unwrap();
+    group.broadcast(&other.bias.as_ref().unwrap().detach(), 0).unwrap();
+    layer.load_state_dict(&other.state_dict(), true).unwrap();
+    assert_eq!(layer.weight.to_vec::<f32>(), other.weight.to_vec::<f32>());
+    let rows = [0..3, 3..5][rank].clone();
+    let expected = other.weight.narrow(0, rows.start, rows.len()).to_vec::<f32>();
+    assert_eq!(layer.parameters()[0].to_vec::<f32>(), expected);
+}
+
+#[test]
+fn what_is_written_to_one_side_is_read_from_the_other() {
+    on(2, written, &());
+}
+
+/// One rank looks at its shards between forwards: that changes nothing for the others.
+fn read_by_one(rank: usize, (job, ()): (Job, ())) {
+    let group = job.join(rank);
+    let mut net = model();
+    fully_shard(&mut net, &group, Default::default()).unwrap();
+    let before = autograd::no_grad(|| net.forward(&ones()));
+    if rank == 1 {
+        assert!(net.parameters().iter().all(|p| p.abs().max().item() >= 0.0));
+    }
+    let after = autograd::no_grad(|| net.forward(&ones()));
+    assert_eq!(before.to_vec::<f32>(), after.to_vec::<f32>());
+    // All change their shards: the next forward sees it.
+    for p in net.parameters() {
+        autograd::no_grad(|| p.fill_(0.0));
+    }
+    assert_eq!(autograd::no_grad(|| net.forward(&ones())).to_vec::<f32>(), [0.0; 6]);
+}
+
+#[test]
+fn one_rank_may_read_its_shards() {
+    on(2, read_by_one, &());
+}
+
+/// A part that only some ranks use, a frozen one, a module used twice, a parameter in two modules.
+fn unusual(rank: usize, (job, ()): (Job, ())) {
+    let group = job.join(rank);
+    torchrs::manual_seed(1);
+    let (first, second) = (Linear::new(6, 6), Linear::new(6, 6));
+    let mut tied = Linear::no_bias(6, 6);
+    tied.weight = first.weight.clone();
+    second.bias.as_ref().unwrap().requires_grad_(false);
+    let plain: Vec<Vec<f32>> = {
+        let loss = {
+            let x = first.forward(&ones()).tanh();
+            (tied.forward(&first.forward(&x)) + second.weight.sum()).square().mean()
+        };
+        loss.backward();
+        let all = [&first.weight, first.bias.as_ref().unwrap(), &second.weight];
+        let grads = all.map(|p| p.grad().unwrap().to_vec());
+        all.iter().for_each(|p| p.set_grad(None));
+        grads.into()
+    };
+    first.bias.as_ref().unwrap().requires_grad_(true);
+    let mut net =
+        Sequential::new().append(first.clone()).append(second.clone()).append(tied.clone());
+    fully_shard(&mut net, &group, Default::default()).unwrap();
+    let loss = {
+        let x = first.forward(&ones()).tanh();
+        (tied.forward(&first.forward(&x)) + second.weight.sum()).square().mean()
+    };
+    loss.backward();
+    let own = net.parameters();
+    assert_eq!(own.len(), 4, "the tied parameter is there once");
+    assert!(own[3].grad().is_none() && !own[3].requires_grad());
+    for (place, whole) in plain.iter().enumerate() {
+        let grad = own[place].grad().unwrap().to_vec::<f32>();
+        let half = whole.len() / 2;
+        assert_eq!(grad, whole[rank * half..][..half], "parameter {place}");
+    }
+    // A parameter that this backward does not reach gets zeros where the group is reduced.
+    net.zero_grad();
+    (second.forward(&ones()).sum()).backward();
+    assert!(own[0].grad().is_some_and(|g| g.abs().max().item() == 0.0));
+    // Frozen and unfrozen by the shard.
+    own[3].requires_grad_(true);
+    net.zero_grad();
+    second.forward(&ones()).sum().backward();
+    assert_eq!(own[3].grad().unwrap().to_vec::<f32>(), [2.0; 3]);
+}
+
+#[test]
+fn tied_frozen_unused_and_reused_parameters() {
+    on(2, unusual, &());
+}
+
+/// bf16 for computing, f32 for shards.
+fn mixed(rank: usize, (job, ()): (Job, ())) {
+    let group = job.join(rank);
+    torchrs::manual_seed(4);
+    let mut net = model();
+    let options = FullyShardOptions::default().mp_policy(MixedPrecisionPolicy::new(Dtype::BF16));
+    fully_shard(&mut net, &group, options).unwrap();
+    let mut optimizer = SGD::new(net.parameters(), SGDOptions { lr: 0.1, ..Default::default() });
+    let mut losses = Vec::new();
+    for _ in 0..20 {
+        let y = net.forward(&ones().to_dtype(Dtype::BF16));
+        assert_eq!(y.dtype(), Dtype::BF16);
+        let loss = (y.to_dtype(Dtype::F32) - 1.0).square().mean();
+        loss.backward();
+        losses.push(loss.item());
+        assert!(
+            net.parameters()
+                .iter()
+                .all(|p| { p.dtype() == Dtype::F32 && p.grad().unwrap().dtype() == Dtype::F32 })
+        );
+        optimizer.step();
+        optimizer.zero_grad();
+    }
+    assert!(losses[19] < losses[0] * 0.1, "{losses:?}");
+}
+
+#[test]
+fn half_precision_trains_shards_of_full_precision() {
+    on(2, mixed, &());
+}
+
+/// What cannot work says why.
+fn refused(rank: usize, (job, ()): (Job, ())) {
+    let group = job.join(rank);
+    let mut net = model();
+    let mut early = Adam::new(net.parameters(), Default::default());
+    fully_shard(&mut net, &group, Default::default()).unwrap();
+    net.forward(&ones()).sum().backward();
+    let error = catch(|| early.step()).unwrap_err().to_string();
+    assert!(error.contains("`0.weight`") && error.contains("after `fully_shard`"), "{error}");
+    let again = fully_shard(&mut net, &group, Default::default()).unwrap_err().to_string();
+    assert!(again.contains("an earlier call has not sharded"), "{again}");
+    let wrapped = DistributedDataParallel::new(net, &group).err().expect("it is sharded");
+    assert!(wrapped.to_string().contains("averages its gradients already"), "{wrapped}");
+    let mut net = model();
+    fully_shard(&mut net, &group, Default::default()).unwrap();
+    let muon = catch(|| Muon::new([net.parameters().remove(0)], Default::default()));
+    let muon = muon.err().expect("it needs the whole").to_string();
+    assert!(muon.contains("parameter 0") && muon.contains("needs the whole"), "{muon}");
+    let moved = catch(|| net.to(Dtype::F64)).unwrap_err().to_string();
+    assert!(moved.contains("move the module first"), "{moved}");
+
+    #[derive(Module)]
+    struct Scale {
+        factor: nn::Parameter,
+    }
+    let mut scale = Scale { factor: nn::Parameter::new(Tensor::scalar(1.0f32)) };
+    let error = fully_shard(&mut scale, &group, Default::default()).unwrap_err().to_string();
+    assert!(error.contains("`factor`") && error.contains("scalar"), "{error}");
+}
+
+#[test]
+fn what_cannot_work_is_refused() {
+    on(2, refused, &());
+}
+
+/// Rank 1 does not use the second layer: both get an error that names what each was doing.
+fn differ(rank: usize, (job, ()): (Job, ())) {
+    let group = job.join(rank);
+    let (mut first, mut second) = (Linear::new(6, 6), Linear::new(6, 6));
+    fully_shard(&mut first, &group, Default::default()).unwrap();
+    fully_shard(&mut second, &group, Default::default()).unwrap();
+    let error = catch(|| {
+        let x = first.forward(&ones());
+        let x = if rank == 0 { second.forward(&x) } else { x };
+        x.sum().backward();
+        group.barrier().unwrap_or_else(|e| std::panic::panic_any(e));
+    });
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("fully_shard's group 2") && error.contains("rank 1"), "{error}");
+}
+
+#[test]
+fn ranks_that_use_other_modules_are_told_of_both() {
+    on(2, differ, &());
+}
+
+/// A gradient overflows on one rank alone: no rank steps.
+fn overflows(rank: usize, (job, ()): (Job, ())) {
+    let group = job.join(rank);
+    let mut net = Linear::no_bias(2, 2);
+    fully_shard(&mut net, &group, Default::default()).unwrap();
+    let mut optimizer = SGD::new(net.parameters(), SGDOptions { lr: 0.5, ..Default::default() });
+    let mut scaler = GradScaler::new(Default::default());
+    let before = net.weight.to_vec::<f32>();
+    for bad in [true, false] {
+        // The first row, which is rank 0's.
+        let factor = if bad { f32::INFINITY } else { 1.0 };
+        let factor = Tensor::from([factor, 1.0]);
+        let y = net.forward(&Tensor::ones([1, 2], Dtype::F32)) * factor;
+        scaler.scale(&y.sum()).backward();
+        assert_eq!(scaler.step(&mut optimizer), !bad, "rank {rank}");
+        scaler.update();
+        assert_eq!(net.weight.to_vec::<f32>() == before, bad, "rank {rank}");
+        optimizer.zero_grad();
+    }
+}
+
+#[test]
+fn an_overflow_on_one_rank_keeps_all_from_stepping() {
+    on(2, overflows, &());
+}
