@@ -73,6 +73,18 @@ impl Sequential {
         self.modules.iter().map(|(_, module)| &**module)
     }
 
+    /// The modules in order, to be changed.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, nn::{Linear, Module, Sequential}};
+    /// let mut net = Sequential::new().append(Linear::new(2, 3)).append(Linear::new(3, 1));
+    /// net.iter_mut().next().unwrap().to(Dtype::F64);
+    /// assert_eq!(net.parameters()[0].dtype(), Dtype::F64);
+    /// ```
+    pub fn iter_mut(&mut self) -> impl ExactSizeIterator<Item = &mut (dyn Forward + 'static)> {
+        self.modules.iter_mut().map(|(_, module)| &mut **module)
+    }
+
     /// The module at a position.
     pub fn get(&self, index: usize) -> Option<&dyn Forward> {
         self.modules.get(index).map(|(_, module)| &**module)

@@ -16,6 +16,7 @@ mod job;
 mod message_checks;
 mod messages;
 mod precision;
+mod sharded;
 
 use std::time::{Duration, Instant};
 

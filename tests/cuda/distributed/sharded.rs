@@ -1,0 +1,149 @@
+//! Sharded training on GPUs: the numbers of data-parallel training, no wait, and no more memory than promised.
+
+use torchrs::cuda::memory;
+use torchrs::distributed::DistributedDataParallel;
+use torchrs::nn::parallel::{FullyShardOptions, MixedPrecisionPolicy, fully_shard};
+use torchrs::nn::{self, Forward, Linear, Module, Sequential, clip_grad_norm_};
+use torchrs::optim::{Adam, AdamOptions, Optimizer};
+use torchrs::{Dtype, Result, Tensor, cuda};
+
+use super::job::{ADVERSARY, gpu, join_job, run, run_with};
+
+fn blocks(count: usize, width: usize) -> Sequential {
+    let block = |_| {
+        Sequential::new()
+            .append(Linear::new(width, width + 3))
+            .append(nn::ReLU)
+            .append(Linear::new(width + 3, width))
+    };
+    (0..count).map(block).fold(Sequential::new(), Sequential::append)
+}
+
+fn trains(_: ()) -> Result<()> {
+    let group = join_job()?;
+    for reshard in [true, false] {
+        let made = || {
+            torchrs::manual_seed(5);
+            blocks(3, 10)
+        };
+        let (mut plain, mut sharded) = (made(), made());
+        plain.to_device(gpu());
+        sharded.to_device(gpu());
+        let plain = DistributedDataParallel::new(plain, &group)?;
+        let options = FullyShardOptions::default().reshard_after_forward(reshard);
+        for block in sharded.iter_mut() {
+            fully_shard(block, &group, options.clone())?;
+        }
+        let adam = || AdamOptions { lr: 1e-2, ..Default::default() };
+        let mut of_plain = Adam::new(plain.parameters(), adam());
+        let mut of_shards = Adam::new(sharded.parameters(), adam());
+        torchrs::manual_seed(20 + group.rank() as u64);
+        for step in 0..6 {
+            let x = Tensor::randn([4, 10], Dtype::F32).to_device(gpu());
+            let losses = [&*plain, &sharded].map(|module| {
+                let loss = module.forward(&x).square().mean();
+                loss.backward();
+                loss.item()
+            });
+            assert!((losses[0] - losses[1]).abs() <= 1e-5 * losses[0], "step {step}: {losses:?}");
+            let norms = [plain.parameters(), sharded.parameters()];
+            let norms = norms.map(|all| clip_grad_norm_(&all, 0.5).item());
+            assert!((norms[0] - norms[1]).abs() <= 1e-4 * norms[0], "step {step}: {norms:?}");
+            of_plain.step();
+            of_shards.step();
+            plain.zero_grad();
+            sharded.zero_grad();
+        }
+        let (left, right) = (plain.state_dict(), sharded.state_dict());
+        for (name, expected) in left.iter() {
+            let apart = (expected - &right[name]).abs().max().item();
+            assert!(apart < 1e-4, "`{name}`: {apart}");
+        }
+    }
+    group.barrier()
+}
+
+#[test]
+fn sharded_training_is_data_parallel_training() {
+    run_with(2, [&[(ADVERSARY, "3")], &[]], trains);
+    run_with(3, [&[(ADVERSARY, "4")], &[]], trains);
+}
+
+/// The host never waits for the GPU.
+fn never_waits(_: ()) -> Result<()> {
+    let group = join_job()?;
+    let mut model = blocks(3, 16);
+    model.to_device(gpu());
+    let policy = MixedPrecisionPolicy::new(Dtype::BF16).reduce_dtype(Dtype::F32);
+    for block in model.iter_mut() {
+        fully_shard(block, &group, FullyShardOptions::default().mp_policy(policy))?;
+    }
+    let x = Tensor::ones([4, 16], (Dtype::BF16, gpu()));
+    let step = || {
+        model.zero_grad();
+        model.forward(&x).sum().backward();
+    };
+    step();
+    let before = cuda::synchronisations();
+    step();
+    assert_eq!(cuda::synchronisations(), before);
+    assert!(model.parameters().iter().all(|p| p.grad().unwrap().dtype() == Dtype::F32));
+    group.barrier()
+}
+
+#[test]
+fn a_sharded_step_does_not_wait_for_the_gpu() {
+    run(2, never_waits);
+}
+
+/// The bounds of PyTorch's own test, in bytes: of what this rank has allocated at most in each phase.
+fn takes_memory(_: ()) -> Result<()> {
+    const BLOCKS: usize = 4;
+    const WIDTH: usize = 256;
+    let group = join_job()?;
+    let device = cuda::device::current();
+    let bytes = |count: usize| count * 4;
+    let one = bytes(2 * WIDTH * (WIDTH + 3) + 2 * WIDTH + 3);
+    let (whole, slack) = (BLOCKS * one, 256 << 10);
+    let shards = whole / group.world_size();
+    let peak = |what: &str, most: usize, f: &mut dyn FnMut()| -> Result<()> {
+        memory::reset_peak(device)?;
+        f();
+        let got = memory::statistics(device)?.allocated.peak;
+        assert!(got <= most + slack, "{what}: {got} bytes at most, {most} and {slack} allowed");
+        Ok(())
+    };
+    for reshard in [true, false] {
+        let mut model = Sequential::new();
+        let options = FullyShardOptions::default().reshard_after_forward(reshard);
+        peak("init", shards + 2 * one, &mut || {
+            for _ in 0..BLOCKS {
+                let mut block = blocks(1, WIDTH);
+                block.to_device(gpu());
+                fully_shard(&mut block, &group, options.clone()).unwrap();
+                model = std::mem::take(&mut model).append(block);
+            }
+        })?;
+        let mut optimizer = Adam::new(model.parameters(), Default::default());
+        let x = Tensor::ones([1, WIDTH], (Dtype::F32, gpu()));
+        for step in 0..2 {
+            let states = if step == 0 { 0 } else { 2 * shards };
+            let (mut loss, kept) = (Tensor::from([0f32]), if reshard { 0 } else { whole });
+            peak("forward", shards + states + kept + 3 * one, &mut || {
+                loss = model.forward(&x).square().mean();
+            })?;
+            peak("backward", 2 * shards + states + kept + 3 * one, &mut || loss.backward())?;
+            peak("step", 4 * shards + one, &mut || optimizer.step())?;
+            optimizer.zero_grad();
+            let got = memory::statistics(device)?.allocated.current;
+            assert!(got <= 3 * shards + slack, "after a step: {got} bytes, of {whole} in all");
+        }
+    }
+    group.barrier()
+}
+
+#[test]
+fn no_rank_takes_more_memory_than_promised() {
+    run(2, takes_memory);
+    run(4, takes_memory);
+}
