@@ -27,6 +27,7 @@ pages! {
     Profiling "guide/profiling.md";
     Errors "guide/errors.md";
     DataParallel "distributed/ddp.md";
+    Sharding "distributed/sharding.md";
     Loops "distributed/loops.md";
     Elasticity "distributed/elasticity.md";
     SharedTensors "distributed/shared.md";
