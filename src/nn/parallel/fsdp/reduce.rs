@@ -50,7 +50,8 @@ impl ShardGroup {
     }
 
     /// Starts to reduce what the wholes have.
-    fn start(&self) -> Result<Vec<Reducing>> {
+    fn start(self: &Arc<Self>) -> Result<Vec<Reducing>> {
+        let group: Arc<dyn Together> = self.clone();
         let world = self.shards.world_size();
         let line = |parts: &Parts| {
             let take = |member: &Member| {
@@ -61,18 +62,27 @@ impl ShardGroup {
             };
             let grads: Vec<Option<Tensor>> = parts.members.iter().map(take).collect();
             let dtype = self.reduce_dtype.unwrap_or(parts.flat.dtype());
+            if world == 1 && self.replicas.is_none() {
+                // A shard is the whole, and so is its gradient.
+                for (member, grad) in parts.members.iter().zip(grads) {
+                    let grad = grad.map(|grad| grad.to_dtype(dtype).to_dtype(parts.flat.dtype()));
+                    member.accumulate(grad.unwrap_or_else(|| member.shard.zeros_like()), &group);
+                }
+                return Ok(None);
+            }
             let input = parts.scatter(&grads, world, dtype);
             drop(grads);
             if world == 1 {
-                return Ok(Reducing { output: input, work: None });
+                return Ok(Some(Reducing { output: input, work: None }));
             }
             let output = Tensor::empty([parts.line.numel], (dtype, parts.flat.device()));
             let work = self
                 .origin("the gradients of")
                 .over(|| self.shards.reduce_scatter_tensor_async(&output, &input, ReduceOp::Avg))?;
-            Ok(Reducing { output, work: Some(work) })
+            Ok(Some(Reducing { output, work: Some(work) }))
         };
-        self.lines.iter().map(line).collect()
+        let started: Result<Vec<_>> = self.lines.iter().map(line).collect();
+        Ok(started?.into_iter().flatten().collect())
     }
 
     /// Gives the shards the gradients that are on their way, if some are.
@@ -111,17 +121,23 @@ impl Parts {
     /// Adds a line of gradients to those of the shards.
     fn accumulate(&self, line: &Tensor, group: &Arc<dyn Together>) {
         for (member, chunks) in self.members() {
-            if !member.shard.requires_grad() {
-                continue;
-            }
             let grad = line.narrow(0, chunks.start, member.shard.numel());
-            let grad = grad.reshape_to(member.shard.shape()).detach();
-            match member.shard.grad() {
-                Some(sum) => _ = sum.add_(&grad),
-                None => {
-                    grad.set_part_of(group);
-                    member.shard.set_grad(Some(grad));
-                }
+            member.accumulate(grad.reshape_to(member.shard.shape()).detach(), group);
+        }
+    }
+}
+
+impl Member {
+    /// Adds a gradient to that of the shard.
+    fn accumulate(&self, grad: Tensor, group: &Arc<dyn Together>) {
+        if !self.shard.requires_grad() {
+            return;
+        }
+        match self.shard.grad() {
+            Some(sum) => _ = sum.add_(&grad),
+            None => {
+                grad.set_part_of(group);
+                self.shard.set_grad(Some(grad));
             }
         }
     }
