@@ -1,7 +1,7 @@
 //! Where `torchrs top` asks: an abstract socket of each launcher, which leaves no file behind and goes with the process.
 //! Only the same user, and root, gets an answer. A thread waits there; while nobody asks it does nothing.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -90,9 +90,12 @@ pub fn ask(job: &str) -> std::io::Result<Snapshot> {
     socket.set_write_timeout(Some(PATIENCE))?;
     socket.write_all(b"snapshot\n")?;
     let mut text = Vec::new();
-    socket.take(ANSWER).read_to_end(&mut text)?;
-    if text.is_empty() {
-        return Err(std::io::Error::other("its launcher does not answer"));
+    let silent = "its launcher does not answer: it is stopped, or very busy";
+    match socket.take(ANSWER).read_to_end(&mut text) {
+        Err(why) if why.kind() != ErrorKind::WouldBlock => return Err(why),
+        Err(_) => return Err(std::io::Error::other(silent)),
+        Ok(0) => return Err(std::io::Error::other("its launcher does not answer")),
+        Ok(_) => {}
     }
     serde_json::from_slice(&text)
         .map_err(|why| std::io::Error::other(format!("its launcher is of another release: {why}")))

@@ -46,10 +46,15 @@ pub fn run(matches: &ArgMatches) -> i32 {
     let once = matches.get_flag("once") || !std::io::stdout().is_terminal();
     let found = match find(job) {
         Ok(Found::One(found)) => found,
-        Ok(Found::Several(jobs)) => {
-            print(&text::list(&jobs));
-            return 0;
+        Ok(Found::Several(jobs)) if matches.get_flag("json") => {
+            let ids: Vec<&str> = jobs.iter().map(|found| &*found.job.job_id).collect();
+            let (count, ids) = (ids.len(), ids.join(", "));
+            say(&format!(
+                "torchrs top: --json shows one job, and {count} run: name one of {ids}\n"
+            ));
+            return 1;
         }
+        Ok(Found::Several(jobs)) => return print(&text::list(&jobs)),
         Err(why) => {
             say(&format!("torchrs top: {why}\n"));
             return 1;
@@ -57,12 +62,10 @@ pub fn run(matches: &ArgMatches) -> i32 {
     };
     if matches.get_flag("json") {
         let text = serde_json::to_string_pretty(&*found).unwrap_or_default();
-        print(&(text + "\n"));
-        return 0;
+        return print(&(text + "\n"));
     }
     if once {
-        print(&text::job(&found, usize::MAX, ALL, 0));
-        return 0;
+        return print(&text::job(&found, usize::MAX, ALL, 0));
     }
     watch(*found)
 }
@@ -74,9 +77,25 @@ enum Found {
 
 /// The job that is meant.
 fn find(job: Option<&str>) -> Result<Found, String> {
-    let mut jobs: Vec<Snapshot> =
-        socket::jobs().iter().filter_map(|id| socket::ask(id).ok()).collect();
-    jobs.sort_by_key(|found| found.job.started_ms);
+    let (mut jobs, mut silent) = (Vec::new(), Vec::new());
+    for id in socket::jobs() {
+        match socket::ask(&id) {
+            Ok(found) => jobs.push(found),
+            // It has ended since it was listed.
+            Err(why) if why.kind() == std::io::ErrorKind::ConnectionRefused => {}
+            Err(why) => silent.push((id, why)),
+        }
+    }
+    jobs.sort_by_key(|found: &Snapshot| found.job.started_ms);
+    let is_meant = |id: &str| job.is_none_or(|word| id.starts_with(word));
+    if let Some((id, why)) = silent.iter().find(|(id, _)| is_meant(id)) {
+        let why = format!("job {id}: {why}");
+        // Of others there is something to show.
+        if job.is_some() || jobs.is_empty() {
+            return Err(why);
+        }
+        say(&format!("torchrs top: {why}\n"));
+    }
     let Some(word) = job else {
         return match jobs.len() {
             0 => Err("no job of this user runs on this host".into()),
@@ -87,7 +106,8 @@ fn find(job: Option<&str>) -> Result<Found, String> {
     let all = jobs.len();
     let is_named = |found: &Snapshot| {
         let job = &found.job;
-        job.run_id == word || job.pid.to_string() == word || job.job_id.starts_with(word)
+        let is_pid = word.parse().is_ok_and(|pid| pid == job.pid || parent(job.pid) == Some(pid));
+        job.run_id == word || is_pid || job.job_id.starts_with(word)
     };
     jobs.retain(is_named);
     match jobs.len() {
@@ -99,21 +119,33 @@ fn find(job: Option<&str>) -> Result<Found, String> {
     }
 }
 
-fn print(text: &str) {
-    // A reader that goes away, as `head` does, is none of its business.
-    let _ = std::io::stdout().write_all(text.as_bytes());
+/// The process that a shell has started: the launcher's own child does the work.
+fn parent(pid: i32) -> Option<i32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
+}
+
+/// Prints; gives the exit code.
+fn print(text: &str) -> i32 {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        // A reader that goes away, as `head` does, is none of its business.
+        Err(why) if why.kind() != std::io::ErrorKind::BrokenPipe => {
+            say(&format!("torchrs top: cannot write to standard output: {why}\n"));
+            1
+        }
+        _ => 0,
+    }
 }
 
 /// Shows a job until it is over, or until a key ends it.
 fn watch(mut snapshot: Snapshot) -> i32 {
     let id = snapshot.job.job_id.clone();
     let Some(screen) = Screen::open() else {
-        print(&text::job(&snapshot, usize::MAX, ALL, 0));
-        return 0;
+        return print(&text::job(&snapshot, usize::MAX, ALL, 0));
     };
     let mut first = 0;
     let gone = loop {
-        let size = terminal_size(Stream::Stdout);
+        let size = terminal_size(Stream::Stdout).filter(|size| size.lines > 0);
         let (columns, lines) =
             size.map_or((80, 24), |size| (size.columns.into(), usize::from(size.lines)));
         screen.show(&text::job(&snapshot, columns, lines, first));

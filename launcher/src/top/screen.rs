@@ -85,15 +85,42 @@ impl Screen {
             let mut bytes = [0; 16];
             match read(&stdin, &mut bytes) {
                 Ok(0) | Err(_) => listens = false,
-                Ok(count) => match &bytes[..count] {
-                    b"q" | b"Q" | b"\x03" | b"\x1b" => return Some(Key::Quit),
-                    b"j" | b"\x1b[B" | b"\x1b[6~" | b" " => return Some(Key::Down),
-                    b"k" | b"\x1b[A" | b"\x1b[5~" => return Some(Key::Up),
-                    _ => {}
+                Ok(count) => match meant(&bytes[..count]) {
+                    None => {}
+                    key => return key,
                 },
             }
         }
     }
+}
+
+/// What the keys mean that come in one piece, as of a fast hand or over a slow line: the end, or the last of them.
+fn meant(mut bytes: &[u8]) -> Option<Key> {
+    const KEYS: [(&[u8], Key); 10] = [
+        (b"\x1b[B", Key::Down),
+        (b"\x1b[6~", Key::Down),
+        (b"\x1b[A", Key::Up),
+        (b"\x1b[5~", Key::Up),
+        (b"q", Key::Quit),
+        (b"Q", Key::Quit),
+        (b"\x03", Key::Quit),
+        (b"j", Key::Down),
+        (b" ", Key::Down),
+        (b"k", Key::Up),
+    ];
+    if bytes == b"\x1b" {
+        return Some(Key::Quit);
+    }
+    let mut last = None;
+    while !bytes.is_empty() {
+        let key = KEYS.iter().find(|(key, _)| bytes.starts_with(key));
+        bytes = &bytes[key.map_or(1, |(key, _)| key.len())..];
+        last = key.map(|(_, key)| *key).or(last);
+        if last == Some(Key::Quit) {
+            break;
+        }
+    }
+    last
 }
 
 impl Drop for Screen {
@@ -107,4 +134,24 @@ fn write(text: &str) {
     let mut out = std::io::stdout();
     let _ = out.write_all(text.as_bytes());
     let _ = out.flush();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_come_together_mean_something() {
+        for (bytes, key) in [
+            (&b"q"[..], Some(Key::Quit)),
+            (b"\x1b", Some(Key::Quit)),
+            (b"jjq", Some(Key::Quit)),
+            (b"jj", Some(Key::Down)),
+            (b"\x1b[B\x1b[A", Some(Key::Up)),
+            (b"x\xff\0", None),
+            (b"\x1b[C", None),
+        ] {
+            assert_eq!(meant(bytes), key, "{bytes:?}");
+        }
+    }
 }

@@ -9,6 +9,16 @@ use crate::status::snapshot::{JobState, RankLine, RankState, Snapshot};
 /// Events that are shown.
 const EVENTS: usize = 8;
 
+/// A text that others have made, in one line and without a terminal's commands.
+fn plain(text: &str) -> String {
+    let shown = |c: char| match c {
+        '\n' | '\r' | '\t' => ' ',
+        c if c.is_control() => char::REPLACEMENT_CHARACTER,
+        c => c,
+    };
+    text.chars().map(shown).collect()
+}
+
 /// A line for each of several jobs.
 pub fn list(jobs: &[Snapshot]) -> String {
     let mut text = format!(
@@ -17,7 +27,7 @@ pub fn list(jobs: &[Snapshot]) -> String {
     );
     for snapshot in jobs {
         let job = &snapshot.job;
-        let run = if job.run_id == job.job_id { "" } else { &job.run_id };
+        let run = if job.run_id == job.job_id { String::new() } else { plain(&job.run_id) };
         let _ = writeln!(
             text,
             "{:<10} {:>8} {:<9} {:>6} {:>9} {run:<22} {}",
@@ -26,7 +36,7 @@ pub fn list(jobs: &[Snapshot]) -> String {
             state(snapshot),
             job.world_size,
             snapshot.speed.step,
-            job.program
+            plain(&job.program)
         );
     }
     text + "torchrs top JOB shows one of them\n"
@@ -52,7 +62,8 @@ pub fn job(snapshot: &Snapshot, columns: usize, lines: usize, first: usize) -> S
     text += &ranks(snapshot, first.min(snapshot.ranks.len().saturating_sub(1)), room);
     text += &events;
     let cut = |line: &str| line.chars().take(columns).collect::<String>() + "\n";
-    text.lines().map(cut).collect()
+    // The head is more than some terminals have room for.
+    text.lines().take(lines).map(cut).collect()
 }
 
 fn head(snapshot: &Snapshot) -> String {
@@ -75,12 +86,12 @@ fn head(snapshot: &Snapshot) -> String {
     let _ = writeln!(
         text,
         "{} {} (pid {}): {}",
-        job.program,
-        job.arguments.join(" "),
+        plain(&job.program),
+        plain(&job.arguments.join(" ")),
         job.pid,
         state(snapshot)
     );
-    let _ = writeln!(text, "run {}; {}", job.run_id, facts.join(", "));
+    let _ = writeln!(text, "run {}; {}", plain(&job.run_id), facts.join(", "));
     let mut numbers =
         vec![format!("step {}", speed.step), format!("{} steps/s", speed.steps_per_s)];
     let known = [
@@ -95,8 +106,9 @@ fn head(snapshot: &Snapshot) -> String {
     let _ = writeln!(text, "{}", numbers.join(", "));
     if !snapshot.scalars.is_empty() {
         let scalars = snapshot.scalars.iter();
-        let scalars: Vec<String> =
-            scalars.map(|scalar| format!("{} {}", scalar.name, brief(scalar.value.0))).collect();
+        let scalars: Vec<String> = scalars
+            .map(|scalar| format!("{} {}", plain(&scalar.name), brief(scalar.value.0)))
+            .collect();
         let _ = writeln!(text, "{}", scalars.join(", "));
     }
     if let Some(time) = &snapshot.time {
@@ -115,7 +127,10 @@ fn head(snapshot: &Snapshot) -> String {
         let _ = writeln!(
             text,
             "host {}: ranks {} to {last}, load {} on {} cores",
-            host.name, host.first_rank, host.load, host.cores
+            plain(&host.name),
+            host.first_rank,
+            host.load,
+            host.cores
         );
     }
     text
@@ -128,7 +143,7 @@ fn ranks(snapshot: &Snapshot, first: usize, room: usize) -> String {
     );
     for line in snapshot.ranks.iter().skip(first).take(room) {
         let tensors = if line.device_peak > 0 { line.device_tensors } else { line.host_tensors };
-        let device: String = line.device.chars().take(16).collect();
+        let device: String = plain(&line.device).chars().take(16).collect();
         let _ = writeln!(
             text,
             "{:>5} {:>8} {:<28} {device:<16} {:>9} {:>9} {:>5.0}% {:>5} {:>5.0}% {:>9}",
@@ -158,7 +173,7 @@ fn ranks(snapshot: &Snapshot, first: usize, room: usize) -> String {
 
 fn is_at(line: &RankLine) -> String {
     match line.state {
-        RankState::Done | RankState::Failed => line.how.clone(),
+        RankState::Done | RankState::Failed => plain(&line.how),
         RankState::Started => "started".into(),
         RankState::Running if line.slow => "slow: others wait for it".into(),
         RankState::Running if line.doing.is_empty() => "running".into(),
@@ -172,7 +187,8 @@ fn events(snapshot: &Snapshot) -> String {
     for event in &events[events.len().saturating_sub(EVENTS)..] {
         let at = UNIX_EPOCH + Duration::from_millis(event.at_ms);
         let ago = Duration::from_secs(snapshot.at_ms.saturating_sub(unix_ms(at)) / 1000);
-        let _ = writeln!(text, "{:>12} ago  {}", humantime::format_duration(ago), event.text);
+        let _ =
+            writeln!(text, "{:>12} ago  {}", humantime::format_duration(ago), plain(&event.text));
     }
     text
 }
@@ -227,6 +243,20 @@ mod tests {
         );
         let all = job(&snapshot(3), usize::MAX, usize::MAX, 0);
         assert!(all.contains("    2 ") && !all.contains("j and k"), "{all}");
+    }
+
+    #[test]
+    fn a_small_terminal_has_the_beginning_and_nothing_moves_its_cursor() {
+        let mut snapshot = snapshot(8);
+        snapshot.job.arguments = vec!["\x1b]0;title\x07\nsecond\tline".into()];
+        snapshot.job.run_id = "run\x1b[2J".into();
+        for lines in [1, 3, 12] {
+            let text = job(&snapshot, 30, lines, 0);
+            assert!(text.lines().count() <= lines, "{text}");
+            assert!(text.starts_with("train \u{fffd}]0;title\u{fffd} second"), "{text}");
+            assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+        }
+        assert!(!list(&[snapshot]).contains('\x1b'));
     }
 
     #[test]

@@ -359,10 +359,33 @@ fn top_shows_a_job_without_a_page() {
     assert_eq!(json["ranks"][1]["rank"], 1);
     // By its launcher's pid, too, and in the list of all.
     assert!(top(&[&json["job"]["pid"].to_string()]).status.success());
+    // The process that the shell has started is another.
+    assert!(top(&[&job.pid().to_string()]).status.success());
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_torchrs"));
+    let lost = command.args(["top", &run_id, "--json"]).stdout(full).output().unwrap();
+    assert_eq!(lost.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&lost.stderr).contains("cannot write to standard output"));
+    // Of several none is meant.
+    let other = start(sh("--nproc 1", &waiting(&end)));
+    other.stdout.wait_for("hello", 1);
+    let several = top(&["--json"]);
+    assert!(several.status.code() == Some(1) && several.stdout.is_empty(), "{several:?}");
+    let said = String::from_utf8(several.stderr).unwrap();
+    assert!(said.contains("name one of") && said.contains(json["job"]["job_id"].as_str().unwrap()));
+    // One that is stopped is still there.
+    let launcher = nix::unistd::Pid::from_raw(json["job"]["pid"].as_i64().unwrap() as i32);
+    nix::sys::signal::kill(launcher, Signal::SIGSTOP).unwrap();
+    let silent = top(&[json["job"]["job_id"].as_str().unwrap()]);
+    nix::sys::signal::kill(launcher, Signal::SIGCONT).unwrap();
+    let said = String::from_utf8(silent.stderr).unwrap();
+    assert!(silent.status.code() == Some(1) && said.contains("does not answer"), "{said}");
     let none = top(&["no-such-job"]);
     assert_eq!(none.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&none.stderr).contains("no job here has the run id"));
-    job.send(Signal::SIGTERM);
-    assert_eq!(job.finish().code, 143);
+    for job in [job, other] {
+        job.send(Signal::SIGTERM);
+        assert_eq!(job.finish().code, 143);
+    }
     assert_eq!(top(&[&run_id]).status.code(), Some(1));
 }
