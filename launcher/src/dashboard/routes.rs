@@ -50,6 +50,9 @@ impl Site {
                             "a button is pressed on the page itself, or with `Authorization: Bearer TOKEN`",
                         )
                     }
+                    ("POST", "/stop" | "/save") if self.is_over() => {
+                        Response::text(409, "the job is over")
+                    }
                     ("POST", "/stop") => {
                         self.status.stop();
                         Response::text(202, "the workers were asked to end")
@@ -72,6 +75,7 @@ impl Site {
             "/metrics" => Response::new(200, METRICS, metrics(&self.status.look().snapshot)),
             "/snapshot.json" => Response::new(200, JSON, to_json(&self.status.look().snapshot)),
             "/stop" | "/save" => Response::text(405, "use POST").with("Allow", "POST"),
+            "/events" => Response::text(405, "use GET").with("Allow", "GET"),
             path => match path.strip_prefix("/rank/").and_then(|rank| rank.parse().ok()) {
                 Some(rank) => self.rank(rank),
                 None => Response::text(404, "there is nothing here"),
@@ -89,6 +93,10 @@ impl Site {
         let log = output.map(|bytes| plain(&bytes));
         let host = look.snapshot.hosts.get(line.host).map(|host| &host.name);
         Response::new(200, JSON, to_json(&json!({ "line": line, "host": host, "log": log })))
+    }
+
+    fn is_over(&self) -> bool {
+        self.status.look().snapshot.job.state == JobState::Ended
     }
 
     fn save(&self) -> Response {
