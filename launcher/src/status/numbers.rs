@@ -51,7 +51,9 @@ pub fn short(number: f64) -> f64 {
         return 0.0;
     }
     let digits = 10f64.powi(3 - number.abs().log10().floor() as i32);
-    (number * digits).round() / digits
+    let short = (number * digits).round() / digits;
+    // At the ends of the range there are no such digits.
+    if short.is_finite() { short } else { number }
 }
 
 #[cfg(test)]
@@ -66,6 +68,9 @@ mod tests {
         }
         let nan: Number = serde_json::from_str("\"NaN\"").unwrap();
         assert!(nan.0.is_nan());
+        for odd in [f64::MIN_POSITIVE, 5e-324, -1e-310, f64::MAX] {
+            assert!(short(odd).is_finite(), "{odd}");
+        }
         assert_eq!([short(1234.567), short(0.012_345), short(f64::NAN)], [1235.0, 0.01235, 0.0]);
     }
 }

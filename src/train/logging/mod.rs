@@ -261,7 +261,8 @@ impl<'a> Loggers<'a> {
 /// # Ok::<(), torchrs::Error>(())
 /// ```
 ///
-/// The page has room for 32 names of 40 bytes; later names are left out.
+/// The page has room for 32 names of 40 bytes; later names are left out. Of a longer one it shows the beginning and a
+/// mark by which it differs from others.
 ///
 /// # Errors
 /// [`Error::Argument`] for a name that is empty, `step`, or there twice.

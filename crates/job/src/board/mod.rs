@@ -22,7 +22,7 @@ pub use worker::{MEMORY_NAME, install, own};
 
 /// The most scalars that a slot holds; of more names the first ones stay.
 pub const SCALARS: usize = 32;
-/// Bytes of a scalar's name; a longer one is cut.
+/// Bytes of a scalar's name; a longer one is cut, and marked so that it differs from others.
 pub const NAME: usize = 40;
 /// Bytes of a device's name.
 pub const DEVICE_NAME: usize = 64;

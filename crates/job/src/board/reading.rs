@@ -90,7 +90,8 @@ impl Reading {
             return None;
         }
         let get = |place: usize| slot.words[place].load(Relaxed);
-        let positive = |place| Some(f64::from_bits(get(place))).filter(|n| *n > 0.0);
+        let positive =
+            |place| Some(f64::from_bits(get(place))).filter(|n| *n > 0.0 && n.is_finite());
         Some(Reading {
             attached_at: get(word::ATTACHED_AT),
             doing: Doing::of_word(get(word::DOING)),

@@ -1,5 +1,6 @@
 //! A worker's slot: which word holds what, and how a worker writes it.
 
+use std::borrow::Cow;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
 
@@ -154,7 +155,7 @@ impl<'a> Slot<'a> {
             slot.set(word::LOGGED_AT, now_ns);
             let mut count = (slot.get(word::COUNT) as usize).min(SCALARS);
             for (name, value) in scalars {
-                let name = packed::<NAME_WORDS>(name);
+                let name = packed::<NAME_WORDS>(&told_apart(name));
                 let is = |place: &usize| {
                     let at = slot.scalar(*place);
                     (0..NAME_WORDS).all(|i| slot.get(at + i) == name[i])
@@ -232,6 +233,22 @@ impl<'a> Slot<'a> {
         }
         None
     }
+}
+
+/// A name that fits and has no control characters, as a slot has names: where it does not, its beginning and a mark by
+/// which it differs from others with that beginning.
+fn told_apart(name: &str) -> Cow<'_, str> {
+    if name.len() <= NAME && !name.contains(char::is_control) {
+        return name.into();
+    }
+    // FNV-1a.
+    let step = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+    let mark = format!("~{:08x}", name.as_bytes().iter().fold(0x811c_9dc5, step));
+    let mut shown = name.replace(char::is_control, "?");
+    while shown.len() > NAME - mark.len() {
+        shown.pop();
+    }
+    (shown + &mark).into()
 }
 
 /// A text in words, cut at the end of a character, filled up with zeros.

@@ -21,6 +21,9 @@ fn what_a_worker_notes_is_read() {
     slot.done(TimeOf::Communication, 12);
     slot.waited_for_ranks(9);
     slot.count_step();
+    slot.count_samples(0, 1.0, f64::INFINITY, f64::NAN);
+    let read = board.read(2).unwrap();
+    assert_eq!((read.flops_per_sample, read.peak_flops), (None, None), "no numbers to count by");
     slot.count_samples(32, 0.0, 1e9, 2e12);
     slot.set_host_memory(500);
     slot.set_host_memory(400);
@@ -42,13 +45,41 @@ fn what_a_worker_notes_is_read() {
     assert!(read.scalar("loss").unwrap().value.is_nan());
     assert_eq!(read.scalar("lr").map(|lr| (lr.value, lr.step)), Some((0.1, 3)));
     let logged = read.logged.unwrap();
-    assert_eq!(logged.scalars[2].name, "a name that is longer than there is room");
+    let cut = &logged.scalars[2].name;
+    assert!(cut.starts_with("a name that is longer than ther~") && cut.len() == NAME, "{cut}");
     assert_eq!((logged.step, logged.at), (4, 12));
     assert_eq!(logged.saved, Some(SavedReading { step: 4, at: 13, took: 99 }));
     let device = (logged.device.gpu, &*logged.device.name, &*logged.device.bus);
     assert_eq!(device, (Some(1), "NVIDIA H200", "0000:17:00.0"));
     // The others' slots are theirs.
     assert_eq!((board.read(0), board.read(1)), (None, None));
+}
+
+#[test]
+fn names_that_are_cut_stay_apart() {
+    let board = Board::new(1).unwrap();
+    let slot = board.slot(0);
+    slot.attach(1);
+    let long = "validation/each/of/the/many/classes/é/";
+    let names =
+        [format!("{long}f1"), format!("{long}f2"), "a\nb".into(), "a\tb".into(), "a?b".into()];
+    let scalars: Vec<(&str, f64)> =
+        names.iter().zip(1..).map(|(name, n)| (&**name, f64::from(n))).collect();
+    slot.log(1, &scalars, 1);
+    slot.log(2, &scalars, 1);
+    let logged = board.read(0).unwrap().logged.unwrap();
+    assert_eq!(
+        logged.scalars.iter().map(|s| s.value).collect::<Vec<_>>(),
+        [1.0, 2.0, 3.0, 4.0, 5.0]
+    );
+    let mut shown: Vec<&str> = logged.scalars.iter().map(|s| &*s.name).collect();
+    assert!(
+        shown.iter().all(|name| name.len() <= NAME && !name.contains(char::is_control)),
+        "{shown:?}"
+    );
+    shown.sort_unstable();
+    shown.dedup();
+    assert_eq!(shown.len(), names.len());
 }
 
 #[test]
