@@ -93,3 +93,29 @@ fn columns_by_order_and_faults() {
     let error = rows.open(part, None).and_then(|mut reader| reader.next()).unwrap_err();
     assert!(error.to_string().contains("cannot be read as Parquet"), "{error}");
 }
+
+/// The crate panics at some of these bytes.
+#[test]
+fn damaged_files_are_errors_that_name_them() {
+    let bytes = fs::read(fixture("rows.parquet")).unwrap();
+    let damaged = tempfile::NamedTempFile::new().unwrap();
+    let name = damaged.path().display().to_string();
+    let rows = Parquet::<serde_json::Value>::new(damaged.path()).unwrap();
+    let mut faults = 0;
+    for at in 0..bytes.len() {
+        let mut bytes = bytes.clone();
+        bytes[at] = 255;
+        fs::write(damaged.path(), &bytes).unwrap();
+        let read = || {
+            rows.count(Part::new(0, 1)?)?;
+            let mut reader = rows.open(Part::new(0, 1)?, None)?;
+            while reader.next()?.is_some() {}
+            Ok::<(), torchrs::Error>(())
+        };
+        if let Err(error) = read() {
+            faults += 1;
+            assert!(error.to_string().contains(&name), "byte {at}: {error}");
+        }
+    }
+    assert!(faults > bytes.len() / 2, "{faults} of {} bytes", bytes.len());
+}

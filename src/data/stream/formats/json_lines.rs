@@ -1,7 +1,7 @@
 //! JSON Lines: a value on each line.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
@@ -88,7 +88,17 @@ pub struct Lines<T> {
 
 impl<T> Lines<T> {
     fn open(path: &Path, cursor: u64) -> Result<Self> {
-        let file = open_text(path, cursor)?;
+        let mut file = open_text(path, cursor)?;
+        // A line begins where another has ended. The last one may end with the file.
+        if cursor > 0 {
+            let what = || format!("read {}", path.display());
+            let mut before = [0];
+            file.seek_relative(-1).and_then(|()| file.read_exact(&mut before)).context(what)?;
+            if before != *b"\n" && !file.fill_buf().context(what)?.is_empty() {
+                let message = format!("changed: the state is at {cursor}, in the middle of a line");
+                return Err(Error::file(path, message));
+            }
+        }
         Ok(Lines { path: path.to_owned(), file, line: Vec::new(), cursor, row: PhantomData })
     }
 
@@ -128,5 +138,36 @@ impl<T: DeserializeOwned + Send + 'static> ShardReader for Lines<T> {
 
     fn cursor(&self) -> u64 {
         self.cursor
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_within_a_line_is_that_of_another_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let put = |text: &str| std::fs::write(file.path(), text).unwrap();
+        let rows = JsonLines::<u32>::new(file.path()).unwrap();
+        put("1\n23\n4");
+        let mut lines = rows.open_shard(0, 0).unwrap();
+        let mut cursors = vec![lines.cursor()];
+        while lines.next().unwrap().is_some() {
+            cursors.push(lines.cursor());
+        }
+        assert_eq!(cursors, [0, 2, 5, 6]);
+        let rest = |cursor| {
+            let mut lines = rows.open_shard(0, cursor)?;
+            Ok(std::iter::from_fn(|| lines.next().unwrap()).collect::<Vec<u32>>())
+        };
+        let all: Vec<Vec<u32>> =
+            cursors.iter().map(|cursor| rest(*cursor)).collect::<Result<_>>().unwrap();
+        assert_eq!(all, [vec![1, 23, 4], vec![23, 4], vec![4], vec![]]);
+        // The same length, and numbers that would have been read.
+        put("123\n45");
+        let error = rest(2).unwrap_err().to_string();
+        assert!(error.contains("changed: the state is at 2, in the middle of a line"), "{error}");
+        assert_eq!(rest(4).unwrap(), [45]);
     }
 }

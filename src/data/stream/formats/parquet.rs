@@ -14,6 +14,7 @@ use serde::de::{DeserializeOwned, Deserializer, IntoDeserializer, Visitor};
 use serde::{Deserialize, Serialize, forward_to_deserialize_any};
 
 use super::files::{ShardFiles, shorter};
+use crate::data::panics::guarded;
 use crate::data::shared::Shared;
 use crate::data::stream::sharded::{ShardReader, ShardedSource};
 use crate::error::{Context, Error, Result};
@@ -50,10 +51,22 @@ fn fault(path: &Path, error: ParquetError) -> Error {
     Error::file(path, format!("cannot be read as Parquet: {error}"))
 }
 
+/// What the crate reads. Of some damaged files it panics, which is one more way to say that they are damaged.
+fn read<T>(path: &Path, read: impl FnOnce() -> std::result::Result<T, ParquetError>) -> Result<T> {
+    guarded(read)
+        .map_err(|why| {
+            // The message, without the crate's place.
+            let line = why.lines().next().unwrap_or_default();
+            let message = line.split_once(": ").map_or(line, |(_, message)| message);
+            Error::file(path, format!("cannot be read as Parquet: it is damaged ({message})"))
+        })?
+        .map_err(|error| fault(path, error))
+}
+
 fn open(path: &Path) -> Result<(File, Vec<u64>)> {
     let file = File::open(path).context(|| format!("open {}", path.display()))?;
     let again = file.try_clone().context(|| format!("open {}", path.display()))?;
-    let reader = SerializedFileReader::new(again).map_err(|error| fault(path, error))?;
+    let reader = read(path, || SerializedFileReader::new(again))?;
     let groups = reader.metadata().row_groups().iter();
     Ok((file, groups.map(|group| group.num_rows().max(0) as u64).collect()))
 }
@@ -81,9 +94,10 @@ impl<T: DeserializeOwned + Send + 'static> ShardedSource for Parquet<T> {
         }
         let options = ReadOptionsBuilder::new();
         let options = options.with_predicate(Box::new(move |_, group| group >= first)).build();
-        let reader = SerializedFileReader::new_with_options(file, options);
-        let reader = reader.map_err(|error| fault(path, error))?;
-        let rows = RowIter::from_file_into(Box::new(reader));
+        let rows = read(path, || {
+            let reader = SerializedFileReader::new_with_options(file, options)?;
+            Ok(RowIter::from_file_into(Box::new(reader)))
+        })?;
         let mut rows = ParquetRows { path: path.clone(), rows, next: cursor, row: PhantomData };
         for _ in 0..within {
             rows.row()?;
@@ -108,7 +122,7 @@ pub struct ParquetRows<T> {
 
 impl<T> ParquetRows<T> {
     fn row(&mut self) -> Result<Option<Row>> {
-        let row = self.rows.next().transpose().map_err(|error| fault(&self.path, error))?;
+        let row = read(&self.path, || self.rows.next().transpose())?;
         self.next += u64::from(row.is_some());
         Ok(row)
     }

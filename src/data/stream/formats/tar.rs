@@ -121,6 +121,10 @@ impl ShardedSource for WebDataset {
         if cursor > len {
             return Err(shorter(path, cursor, len));
         }
+        if len == 0 {
+            let message = "is empty: a tar file without members has at least a block of zeros";
+            return Err(Error::file(path, message));
+        }
         Ok(Members { path: path.clone(), file, len, cursor })
     }
 
@@ -158,7 +162,9 @@ impl Members {
         let mut sample: Option<TarSample> = None;
         for entry in archive.entries_with_seek().map_err(fault)? {
             let mut entry = entry.map_err(fault)?;
-            let end = start + entry.raw_file_position() + entry.size();
+            let end = start.saturating_add(entry.raw_file_position()).saturating_add(entry.size());
+            // A member fills its last block. Where that is cut off, members behind it are missing.
+            let filled = end.checked_next_multiple_of(BLOCK).unwrap_or(u64::MAX);
             let name = entry.path_bytes().into_owned();
             let name = String::from_utf8(name).map_err(|error| {
                 let name = String::from_utf8_lossy(error.as_bytes()).into_owned();
@@ -169,7 +175,7 @@ impl Members {
                 if sample.as_ref().is_some_and(|sample| sample.key != key) {
                     return Ok(sample);
                 }
-                if end > self.len {
+                if filled > self.len {
                     let message = format!("ends in the middle of member `{name}`");
                     return Err(Error::file(&self.path, message));
                 }
@@ -186,7 +192,7 @@ impl Members {
                     return Err(Error::file(&self.path, message));
                 }
             }
-            self.cursor = end.next_multiple_of(BLOCK);
+            self.cursor = filled;
         }
         if sample.is_none() {
             self.cursor = self.cursor.min(self.len);
@@ -316,6 +322,13 @@ mod tests {
             assert!(error.contains("a.tar") && error.contains(expected), "{error}");
         };
         fails(&whole[..4000], "in the middle of member `1.b`");
+        // All of its three bytes are there, but not all of its block.
+        let first = whole.windows(3).position(|bytes| bytes == b"one").unwrap();
+        fails(&whole[..first + 3], "in the middle of member `1.a`");
+        std::fs::write(&path, b"").unwrap();
+        assert!(source.open_shard(0, 0).err().unwrap().to_string().contains("a.tar: is empty"));
+        std::fs::write(&path, [0; 1024]).unwrap();
+        assert!(source.open_shard(0, 0).unwrap().next().unwrap().is_none());
         let mut bad = whole.clone();
         bad[2] ^= 1;
         fails(&bad, "cannot be read as a tar file");
