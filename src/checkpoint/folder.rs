@@ -15,6 +15,7 @@ use super::replacing::{
     Temporary, followed, is_temporary_of, no_name, remove_leftovers, split, sync_folder, write_file,
 };
 use super::safetensors::{load_file, save_file};
+use super::words;
 use crate::error::{Context, Error, Result};
 use crate::profiler::{Phase, notes};
 
@@ -71,19 +72,21 @@ impl Checkpoint {
         self
     }
 
-    /// Adds a value to `state.json`.
+    /// Adds a value to `state.json`. Numbers in it that are not finite are words there, and come back as numbers.
     ///
     /// ```
     /// use torchrs::checkpoint::Checkpoint;
     /// let checkpoint = Checkpoint::new().with_value("rates", &[0.1, 0.01])?;
     /// assert_eq!(checkpoint.value::<Vec<f64>>("rates")?, [0.1, 0.01]);
+    /// let checkpoint = Checkpoint::new().with_value("best loss", &f64::INFINITY)?;
+    /// assert_eq!(checkpoint.value::<f64>("best loss")?, f64::INFINITY);
     /// # Ok::<(), torchrs::Error>(())
     /// ```
     ///
     /// # Errors
     /// [`Error::Argument`] when it cannot be JSON (a map with keys that are no strings).
     pub fn with_value(mut self, name: &str, value: &impl Serialize) -> Result<Self> {
-        let value = serde_json::to_value(value).map_err(|e| {
+        let value = words::to_value(value).map_err(|e| {
             Error::argument("Checkpoint::with_value", name, format!("cannot be JSON: {e}"))
         })?;
         self.values.insert(name.to_owned(), value);
@@ -162,7 +165,7 @@ impl Checkpoint {
             let known: Vec<&String> = self.values.keys().collect();
             Error::file(&file, format!("has no value `{name}`; there are {known:?}"))
         })?;
-        T::deserialize(value).map_err(|e| Error::file(&file, format!("value `{name}`: {e}")))
+        words::from_value(value).map_err(|e| Error::file(&file, format!("value `{name}`: {e}")))
     }
 
     /// Writes the checkpoint to the folder `path`. All files are written under a temporary name and

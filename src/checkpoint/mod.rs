@@ -37,6 +37,7 @@ mod pt;
 mod raw;
 mod replacing;
 mod safetensors;
+pub(crate) mod words;
 
 pub(crate) use folder::SCORE;
 pub use folder::{Best, Checkpoint, CheckpointDir};

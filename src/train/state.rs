@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::RunDir;
 use super::finite::check_before_save;
-use crate::checkpoint::{Checkpoint, CheckpointDir, SCORE, TensorMap};
+use crate::checkpoint::{Checkpoint, CheckpointDir, SCORE, TensorMap, words};
 use crate::data::{DataLoader, Dataset, LoaderState};
 use crate::distributed::ProcessGroup;
 use crate::error::{Error, Result};
@@ -447,11 +447,9 @@ struct Kept<'a, T>(&'a mut T);
 impl<T: Serialize + DeserializeOwned> Part for Kept<'_, T> {
     fn save(&self, name: &str) -> Result<Saved> {
         let value = json_of(name, self.0)?;
-        // NaN becomes `null`, which is no number: found now, and not by the run that is to go on.
-        if let Err(why) = T::deserialize(&value) {
-            let what = format!(
-                "cannot be read back from JSON: {why} (has it a number that is not finite?)"
-            );
+        // Found now, and not by the run that is to go on.
+        if let Err(why) = words::from_value::<T>(&value) {
+            let what = format!("cannot be read back from JSON: {why}");
             return Err(Error::argument("TrainState::save", name, what));
         }
         Saved::value(value)
@@ -464,6 +462,6 @@ impl<T: Serialize + DeserializeOwned> Part for Kept<'_, T> {
 }
 
 fn json_of(name: &str, value: &impl Serialize) -> Result<Value> {
-    serde_json::to_value(value)
+    words::to_value(value)
         .map_err(|why| Error::argument("TrainState::save", name, format!("cannot be JSON: {why}")))
 }

@@ -1,6 +1,8 @@
 //! `train::TrainState` and `train::RunDir` over ranks: what is saved comes back, also with other ranks; what one rank
 //! decides or refuses, all do.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use torchrs::checkpoint::{Best, Checkpoint, CheckpointDir};
 use torchrs::data::datasets::Synthetic;
@@ -130,17 +132,22 @@ fn saves_and_goes_on(rank: usize, job: Job) {
     assert!(error.to_string().contains("does not have `more`"), "{error}");
     second.state().value("more", &mut more).without("more").load(&checkpoint, &group).unwrap();
 
-    // What cannot be read back, and weights that are not finite, are refused on all ranks.
-    second.at.loss = f64::NAN;
-    let error = second.state().save(run.checkpoints(), 9, &group).unwrap_err().to_string();
-    assert!(error.contains("position") && error.contains("not finite"), "rank {rank}: {error}");
-    second.at.loss = 0.0;
+    // What cannot be JSON, and weights that are not finite, are refused on all ranks.
+    let mut odd = BTreeMap::from([((1u8, 2u8), 3u8)]);
+    let state = second.state().value("odd", &mut odd);
+    let error = state.save(run.checkpoints(), 9, &group).unwrap_err().to_string();
+    assert!(error.contains("odd") && error.contains("cannot be JSON"), "rank {rank}: {error}");
     no_grad(|| _ = second.model.weight.fill_(f64::INFINITY));
     let error = second.state().save(run.checkpoints(), 9, &group).unwrap_err().to_string();
     assert!(error.contains("`weight` of `model` is not finite"), "rank {rank}: {error}");
     assert_eq!(run.checkpoints().steps().unwrap(), [3]);
+    // Other numbers may be so, as the best loss before the first.
+    second.at.loss = f64::INFINITY;
     second.state().allow_not_finite().save(run.checkpoints(), 9, &group).unwrap();
     assert_eq!(run.checkpoints().steps().unwrap(), [3, 9]);
+    second.at.loss = 0.0;
+    second.state().load(&Checkpoint::load(run.checkpoints().at(9)).unwrap(), &group).unwrap();
+    assert_eq!(second.at.loss, f64::INFINITY);
 }
 
 /// After `saves_and_goes_on`, with three ranks.

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::{Logger, check_names};
+use crate::checkpoint::words;
 use crate::error::{Context, Error, Result};
 use crate::profiler::notes;
 
@@ -22,6 +23,10 @@ use crate::profiler::notes;
 /// let mut file = JsonLines::open(&path, None)?;
 /// file.scalars(1, &[("loss", 0.5)])?;
 /// file.scalars(2, &[("loss", f64::NAN)])?;
+/// file.push(&serde_json::json!({"step": 2, "note": null}))?;
+/// file.push(&std::collections::BTreeMap::from([("loss", f32::NEG_INFINITY)]))?;
+/// # let text = std::fs::read_to_string(&path).unwrap();
+/// # assert!(text.ends_with("\"NaN\"}\n{\"note\":null,\"step\":2}\n{\"loss\":\"-Infinity\"}\n"), "{text}");
 /// // Killed after its checkpoint at step 1, it goes on:
 /// JsonLines::open(&path, Some(1))?.scalars(2, &[("loss", 0.25)])?;
 /// let text = std::fs::read_to_string(&path).unwrap();
@@ -59,9 +64,16 @@ impl JsonLines {
     /// # Errors
     /// [`Error::Argument`] for what cannot be JSON, [`Error::Os`] where it cannot be written.
     pub fn push(&mut self, line: &impl Serialize) -> Result<()> {
-        let text = serde_json::to_string(line).map_err(|why| {
-            Error::argument("JsonLines::push", "line", format!("cannot be JSON: {why}"))
-        })?;
+        let wrong =
+            |why| Error::argument("JsonLines::push", "line", format!("cannot be JSON: {why}"));
+        let mut text = serde_json::to_string(line).map_err(wrong)?;
+        // It may be that of a number that is not finite.
+        if text.contains("null") {
+            let with_words = words::to_value(line).map_err(wrong)?;
+            if serde_json::from_str::<Value>(&text).ok().as_ref() != Some(&with_words) {
+                text = with_words.to_string();
+            }
+        }
         if notes::is_noted() {
             note(&text);
         }
@@ -102,13 +114,15 @@ pub(super) fn continued(path: &Path, keep: impl FnOnce(&str) -> String) -> Resul
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).context(|| format!("create {}", folder.display()))?;
     }
-    let text = match fs::read(path) {
+    // What is behind a pipe or a device cannot be taken back.
+    let is_file = fs::metadata(path).map_or(true, |metadata| metadata.is_file());
+    let text = match if is_file { fs::read(path) } else { Ok(Vec::new()) } {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
         text => text.context(|| format!("read {}", path.display()))?,
     };
     let text = String::from_utf8_lossy(&text);
     let kept = keep(&text);
-    if kept != text {
+    if is_file && kept != text {
         // A kill leaves the one or the other.
         let mut beside = path.as_os_str().to_owned();
         beside.push(".tmp");
