@@ -243,6 +243,7 @@ fn choose(name: &str, options: &RunDirOptions, job: &Job) -> Result<(String, Opt
     let run = |number: u32| options.runs.join(format!("{prefix}{number:03}"));
     let numbers = numbered(&options.runs, &prefix)?;
     let runs: Vec<PathBuf> = numbers.iter().map(|&number| run(number)).collect();
+    let mut is_new = false;
     let (path, resume) = match &options.path {
         Some(path) => (path.clone(), options.resume || job.is_restarted()),
         None => match (job.own(&runs)?, runs.last()) {
@@ -262,7 +263,11 @@ fn choose(name: &str, options: &RunDirOptions, job: &Job) -> Result<(String, Opt
                 );
                 return Err(Error::config("resume", what));
             }
-            _ => (run(numbers.last().map_or(1, |n| n + 1)), false),
+            _ => {
+                is_new = true;
+                let next = numbers.last().map_or(1, |n| n + 1);
+                (new_folder(&options.runs, next, run)?, false)
+            }
         },
     };
     let latest = checkpoints(&path, options).latest()?;
@@ -281,7 +286,9 @@ fn choose(name: &str, options: &RunDirOptions, job: &Job) -> Result<(String, Opt
         }
         _ => {}
     }
-    fs::create_dir_all(&path).context(|| format!("create the run folder {shown}"))?;
+    if !is_new {
+        fs::create_dir_all(&path).context(|| format!("create the run folder {shown}"))?;
+    }
     let file = path.join(JOB);
     let text = serde_json::to_string(job).expect("plain words") + "\n";
     fs::write(&file, text).context(|| format!("write {}", file.display()))?;
@@ -292,6 +299,22 @@ fn choose(name: &str, options: &RunDirOptions, job: &Job) -> Result<(String, Opt
         )
     })?;
     Ok((text.to_owned(), latest.map(|(step, _)| step)))
+}
+
+/// Makes the folder of the first free number from `next` on. Jobs that start at the same moment get one each.
+fn new_folder(runs: &Path, next: u32, run: impl Fn(u32) -> PathBuf) -> Result<PathBuf> {
+    fs::create_dir_all(runs).context(|| format!("create the folder of runs {}", runs.display()))?;
+    for path in (next..).map(run) {
+        match fs::create_dir(&path) {
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+            made => {
+                made.context(|| format!("create the run folder {}", path.display()))?;
+                return Ok(path);
+            }
+        }
+    }
+    let what = format!("no number from {next} on is free under {}", runs.display());
+    Err(Error::config("RunDir::agree", what))
 }
 
 /// The numbers of the runs of that name, ascending.
@@ -309,6 +332,28 @@ fn numbered(runs: &Path, prefix: &str) -> Result<Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn jobs_that_start_at_once_have_a_folder_each() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = RunDirOptions { runs: folder.path().join("runs"), ..Default::default() };
+        let (together, rounds) = (8, 20);
+        let barrier = std::sync::Barrier::new(together);
+        let start = || {
+            let one = |_| {
+                barrier.wait();
+                choose("net", &options, &Job::default()).unwrap().0
+            };
+            (0..rounds).map(one).collect::<Vec<_>>()
+        };
+        let mut paths: Vec<String> = std::thread::scope(|scope| {
+            let jobs: Vec<_> = (0..together).map(|_| scope.spawn(start)).collect();
+            jobs.into_iter().flat_map(|job| job.join().unwrap()).collect()
+        });
+        paths.sort_unstable();
+        paths.dedup();
+        assert_eq!(paths.len(), together * rounds);
+    }
 
     #[test]
     fn a_job_that_starts_again_finds_its_run() {
