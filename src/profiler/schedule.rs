@@ -55,13 +55,15 @@ impl Schedule {
     /// What is done in a step, counted from 0.
     pub fn action(&self, step: usize) -> Action {
         let Some(step) = step.checked_sub(self.skip_first) else { return Action::None };
-        let cycle = self.wait + self.warmup + self.active.max(1);
+        // Of a cycle that never ends the sum would be too large.
+        let warm = self.wait.saturating_add(self.warmup);
+        let cycle = warm.saturating_add(self.active.max(1));
         if self.repeat > 0 && step / cycle >= self.repeat {
             return Action::None;
         }
         match step % cycle {
             at if at < self.wait => Action::None,
-            at if at < self.wait + self.warmup => Action::Warmup,
+            at if at < warm => Action::Warmup,
             at if at + 1 < cycle => Action::Record,
             _ => Action::RecordAndSave,
         }
@@ -170,6 +172,25 @@ impl<F: FnMut(Profile)> Drop for ScheduledProfiler<F> {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             self.end();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_without_an_end_is_as_long_as_it_says() {
+        let base = Schedule { skip_first: 0, wait: 1, warmup: 1, active: 1, repeat: 1 };
+        let endless = usize::MAX;
+        for (schedule, last) in [
+            (Schedule { wait: endless, ..base }, Action::None),
+            (Schedule { warmup: endless, ..base }, Action::Warmup),
+            (Schedule { active: endless, ..base }, Action::Record),
+            (Schedule { skip_first: endless, ..base }, Action::None),
+        ] {
+            assert_eq!(schedule.action(1 << 40), last, "{schedule:?}");
         }
     }
 }

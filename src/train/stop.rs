@@ -130,10 +130,11 @@ impl GracefulStop {
             }
         }
         let now = Instant::now();
-        let limit = options.time_limit.map(|limit| now + limit);
+        // A limit that no clock reaches is none.
+        let limit = options.time_limit.and_then(|limit| now.checked_add(limit));
         let end = match options.before_slurm_end {
             Some(margin) => slurm_end(std::env::var("SLURM_JOB_END_TIME").ok().as_deref())?
-                .map(|left| now + left.saturating_sub(margin)),
+                .and_then(|left| now.checked_add(left.saturating_sub(margin))),
             None => None,
         };
         let deadline = limit.into_iter().chain(end).min();
@@ -216,6 +217,16 @@ fn requeue_job(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_of_nothing_is_reached_and_one_without_end_never() {
+        let stop = |time_limit| {
+            let options = StopOptions { time_limit: Some(time_limit), ..Default::default() };
+            GracefulStop::install(options).unwrap().requested_here()
+        };
+        assert_eq!(stop(Duration::ZERO), Some(StopReason::TimeLimit));
+        assert_eq!(stop(Duration::MAX), None);
+    }
 
     #[test]
     fn the_end_that_slurm_says_is_read() {
