@@ -142,6 +142,7 @@ fn whoever_has_the_token_sees_the_job_and_may_stop_it() {
     status(&page.ask("GET", "/rank/2", &[host, &cookie]), 404);
     status(&page.ask("DELETE", "/", &[host, &cookie]), 405);
     status(&page.ask("GET", "/stop", &[host, &cookie]), 405);
+    status(&page.ask("HEAD", "/events", &[host, &cookie]), 405);
     // A shell does not handle SIGUSR1, and would die of it.
     let answer = page.ask("POST", "/save", &[host, &page.bearer()]);
     status(&answer, 409);
