@@ -23,10 +23,6 @@ use crate::profiler::notes;
 /// let mut file = JsonLines::open(&path, None)?;
 /// file.scalars(1, &[("loss", 0.5)])?;
 /// file.scalars(2, &[("loss", f64::NAN)])?;
-/// file.push(&serde_json::json!({"step": 2, "note": null}))?;
-/// file.push(&std::collections::BTreeMap::from([("loss", f32::NEG_INFINITY)]))?;
-/// # let text = std::fs::read_to_string(&path).unwrap();
-/// # assert!(text.ends_with("\"NaN\"}\n{\"note\":null,\"step\":2}\n{\"loss\":\"-Infinity\"}\n"), "{text}");
 /// // Killed after its checkpoint at step 1, it goes on:
 /// JsonLines::open(&path, Some(1))?.scalars(2, &[("loss", 0.25)])?;
 /// let text = std::fs::read_to_string(&path).unwrap();
@@ -137,4 +133,43 @@ pub(super) fn continued(path: &Path, keep: impl FnOnce(&str) -> String) -> Resul
 pub(super) fn write_line(file: &mut File, path: &Path, mut line: String) -> Result<()> {
     line.push('\n');
     file.write_all(line.as_bytes()).context(|| format!("write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_ones_own_have_words_too() {
+        #[derive(Serialize)]
+        struct Line {
+            step: u64,
+            note: Option<&'static str>,
+            loss: f32,
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.jsonl");
+        let mut file = JsonLines::open(&path, None).unwrap();
+        for loss in [0.5, f32::NEG_INFINITY, f32::NAN] {
+            file.push(&Line { step: 1, note: None, loss }).unwrap();
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                r#"{"step":1,"note":null,"loss":0.5}"#,
+                r#"{"loss":"-Infinity","note":null,"step":1}"#,
+                r#"{"loss":"NaN","note":null,"step":1}"#,
+            ]
+        );
+    }
+
+    /// A device gives zeros without end to whoever reads it.
+    #[test]
+    fn a_device_is_not_read() {
+        let mut file = JsonLines::open("/dev/full", Some(3)).unwrap();
+        let error = file.scalars(4, &[("loss", 0.5)]).unwrap_err().to_string();
+        assert!(error.contains("/dev/full") && error.contains("No space left"), "{error}");
+    }
 }
