@@ -107,6 +107,21 @@ pub struct GracefulStop {
     requeue: bool,
 }
 
+impl StopOptions {
+    /// When the time is over, counted from now.
+    fn deadline(&self) -> Result<Option<Instant>> {
+        let now = Instant::now();
+        // A limit that no clock reaches is none.
+        let limit = self.time_limit.and_then(|limit| now.checked_add(limit));
+        let end = match self.before_slurm_end {
+            Some(margin) => slurm_end(std::env::var("SLURM_JOB_END_TIME").ok().as_deref())?
+                .and_then(|left| now.checked_add(left.saturating_sub(margin))),
+            None => None,
+        };
+        Ok(limit.into_iter().chain(end).min())
+    }
+}
+
 impl GracefulStop {
     /// Handles the signals from now on, for the whole process. Every rank does. A SIGINT that is ignored, as a shell's
     /// programs in the background ignore it, stays so.
@@ -129,16 +144,7 @@ impl GracefulStop {
                 unsafe { sigaction(signal, &old) }.map_err(failed)?;
             }
         }
-        let now = Instant::now();
-        // A limit that no clock reaches is none.
-        let limit = options.time_limit.and_then(|limit| now.checked_add(limit));
-        let end = match options.before_slurm_end {
-            Some(margin) => slurm_end(std::env::var("SLURM_JOB_END_TIME").ok().as_deref())?
-                .and_then(|left| now.checked_add(left.saturating_sub(margin))),
-            None => None,
-        };
-        let deadline = limit.into_iter().chain(end).min();
-        Ok(GracefulStop { deadline, requeue: options.requeue })
+        Ok(GracefulStop { deadline: options.deadline()?, requeue: options.requeue })
     }
 
     /// Whether this rank is asked to stop.
@@ -220,12 +226,13 @@ mod tests {
 
     #[test]
     fn a_limit_of_nothing_is_reached_and_one_without_end_never() {
-        let stop = |time_limit| {
+        let reason = |time_limit| {
             let options = StopOptions { time_limit: Some(time_limit), ..Default::default() };
-            GracefulStop::install(options).unwrap().requested_here()
+            let stop = GracefulStop { deadline: options.deadline().unwrap(), requeue: false };
+            stop.requested_here()
         };
-        assert_eq!(stop(Duration::ZERO), Some(StopReason::TimeLimit));
-        assert_eq!(stop(Duration::MAX), None);
+        assert_eq!(reason(Duration::ZERO), Some(StopReason::TimeLimit));
+        assert_eq!(reason(Duration::MAX), None);
     }
 
     #[test]
