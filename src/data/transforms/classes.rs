@@ -8,6 +8,7 @@ use super::random::{
     ColorJitter, RandomCrop, RandomErasing, RandomHorizontalFlip, RandomResizedCrop,
     RandomRotation, RandomVerticalFlip,
 };
+#[cfg(feature = "image")]
 use super::region::Region;
 use crate::error::{Error, Result};
 use crate::tensor::{Dtype, Tensor};
@@ -44,6 +45,7 @@ impl Compose {
     }
 }
 
+#[cfg(feature = "image")]
 impl Compose {
     /// What it makes of an image of which regions can be read, and of those no more than the first step needs.
     pub(in crate::data) fn of_regions(
@@ -140,7 +142,7 @@ pub struct Resize {
 }
 
 impl Resize {
-    /// The shorter side of the result.
+    /// The shorter side of the result. For height and width see [`to`](Self::to).
     ///
     /// # Errors
     /// [`Error::Argument`] when it is 0.
@@ -205,6 +207,7 @@ impl CenterCrop {
     }
 }
 
+#[cfg(feature = "image")]
 impl CenterCrop {
     /// The part of an image of this height and width, if it is not larger.
     fn region(&self, (height, width): (usize, usize)) -> Option<Region> {

@@ -39,4 +39,5 @@ pub use random::{
     ColorJitter, RandomCrop, RandomErasing, RandomHorizontalFlip, RandomResizedCrop,
     RandomRotation, RandomVerticalFlip,
 };
+#[cfg(feature = "image")]
 pub(in crate::data) use region::Region;

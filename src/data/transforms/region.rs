@@ -9,6 +9,7 @@ pub(crate) struct Region {
     pub width: usize,
 }
 
+#[cfg(feature = "image")]
 impl Region {
     /// All of an image.
     pub fn whole((height, width): (usize, usize)) -> Self {

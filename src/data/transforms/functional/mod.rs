@@ -23,6 +23,7 @@ mod warp;
 
 pub use blur::{adjust_sharpness, gaussian_blur};
 pub use colour::{adjust_brightness, adjust_contrast, adjust_saturation, rgb_to_grayscale};
+#[cfg(feature = "image")]
 pub(super) use crops::middle;
 pub use crops::{
     PaddingMode, center_crop, crop, five_crop, horizontal_flip, pad, ten_crop, vertical_flip,
