@@ -40,16 +40,27 @@ pub struct RunDirOptions {
 }
 
 impl RunDirOptions {
-    /// What the program's command line says by `--resume` and `--run-dir PATH`. Other arguments are the program's.
+    /// What the program's command line says by `--resume` and `--run-dir PATH`, and all other arguments: the program
+    /// reads them, or refuses them.
+    ///
+    /// ```no_run
+    /// use torchrs::train::RunDirOptions;
+    /// use torchrs::Error;
+    /// let (options, others) = RunDirOptions::from_args()?;
+    /// if !others.is_empty() {
+    ///     return Err(Error::config("arguments", format!("{others:?}; they are [--resume] [--run-dir PATH]")));
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Config`] for `--run-dir` without a path.
-    pub fn from_args() -> Result<Self> {
+    pub fn from_args() -> Result<(Self, Vec<OsString>)> {
         Self::of(std::env::args_os().skip(1))
     }
 
-    fn of(args: impl IntoIterator<Item = OsString>) -> Result<Self> {
-        let mut options = RunDirOptions::default();
+    fn of(args: impl IntoIterator<Item = OsString>) -> Result<(Self, Vec<OsString>)> {
+        let (mut options, mut others) = (RunDirOptions::default(), Vec::new());
         let mut args = args.into_iter();
         while let Some(arg) = args.next() {
             let path = match arg.to_str() {
@@ -59,14 +70,17 @@ impl RunDirOptions {
                 }
                 Some("--run-dir") => args.next().unwrap_or_default(),
                 Some(arg) if arg.starts_with("--run-dir=") => arg["--run-dir=".len()..].into(),
-                _ => continue,
+                _ => {
+                    others.push(arg);
+                    continue;
+                }
             };
             if path.is_empty() || path.to_str().is_some_and(|path| path.starts_with("--")) {
                 return Err(Error::config("--run-dir", "names no folder: --run-dir PATH"));
             }
             options.path = Some(path.into());
         }
-        Ok(options)
+        Ok((options, others))
     }
 }
 
@@ -396,10 +410,16 @@ mod tests {
     #[test]
     fn a_command_line_says_which_run_it_is() {
         let of = |line: &str| RunDirOptions::of(line.split_whitespace().map(OsString::from));
-        let said = |line: &str| of(line).map(|options| (options.resume, options.path)).unwrap();
-        assert_eq!(said("data --epochs 3"), (false, None));
-        assert_eq!(said("data --run-dir a/b --resume"), (true, Some("a/b".into())));
-        assert_eq!(said("--run-dir=c"), (false, Some("c".into())));
+        let said = |line: &str| {
+            let (options, others) = of(line).unwrap();
+            (options.resume, options.path, others.join(" ".as_ref()).into_string().unwrap())
+        };
+        assert_eq!(
+            said("data --epochs 3 --resum"),
+            (false, None, "data --epochs 3 --resum".into())
+        );
+        assert_eq!(said("--run-dir a/b --resume data"), (true, Some("a/b".into()), "data".into()));
+        assert_eq!(said("--run-dir=c"), (false, Some("c".into()), String::new()));
         for line in ["--run-dir", "--run-dir --resume", "--run-dir="] {
             assert!(of(line).unwrap_err().to_string().contains("--run-dir"), "{line}");
         }
