@@ -52,10 +52,12 @@ fn train<D: Dataset<Sample = (Tensor, i64)>>(data: D, test: D, side: usize) -> R
             loss.update(batch_loss.item(), y.numel() as f64);
             progress.step(format!("loss {:.4}", batch_loss.item()));
         }
+        model.eval();
         for batch in test.iter() {
             let (x, y) = batch?;
             accuracy.update(&no_grad(|| model.forward(&x)), &y);
         }
+        model.train();
         let (loss, accuracy) = (loss.compute(&group)?, accuracy.compute(&group)?);
         epoch += 1;
         let step = epoch * steps;

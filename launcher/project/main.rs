@@ -26,6 +26,7 @@ fn accuracy(
     samples: &DataLoader<Digits>,
     group: &distributed::ProcessGroup,
 ) -> Result<f64> {
+    net.eval();
     let counts = Tensor::zeros([2], Dtype::F64);
     for batch in samples.iter() {
         let (x, y) = batch?;
@@ -33,6 +34,7 @@ fn accuracy(
         counts.select(0, 0).add_(&right.to_dtype(Dtype::F64).sum());
         counts.select(0, 1).add_(y.numel() as f64);
     }
+    net.train();
     group.all_reduce(&counts, ReduceOp::Sum)?;
     let counts = counts.to_vec::<f64>();
     Ok(counts[0] / counts[1])

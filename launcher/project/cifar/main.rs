@@ -1,5 +1,5 @@
 //! Trains a network on CIFAR-10's binary files, or without a folder on made-up pictures:
-//! `torchrs-launch --nproc 2 {{name}} [FOLDER] [--resume]`.
+//! `torchrs-launch --nproc 2 {{name}} [FOLDER] [--resume] [--run-dir PATH]`.
 
 mod model;
 use torchrs::amp::autocast;
@@ -8,24 +8,29 @@ use torchrs::data::transforms::{Compose, Normalize, RandomCrop, RandomHorizontal
 use torchrs::optim::{AdamW, lr_scheduler::WarmupCosineLR};
 use torchrs::prelude::*;
 use torchrs::train::metrics::{Accuracy, Metric};
-use torchrs::train::{Learner, Loggers, Progress, RunDir, RunDirOptions};
+use torchrs::train::{GracefulStop, Learner, Loggers, Progress, RunDir, RunDirOptions};
 
 const EPOCHS: u64 = 30;
 
 #[torchrs::main]
 fn main() -> Result<()> {
+    let (options, others) = RunDirOptions::from_args()?;
     let pictures = |len| Synthetic::new(len).shape([3, 32, 32]);
-    match std::env::args().nth(1).filter(|first| !first.starts_with("--")) {
-        Some(folder) => train(Cifar10::train(&folder)?, Cifar10::test(&folder)?),
-        None => train(pictures(2048), pictures(512).offset(2048)),
+    match &others[..] {
+        [] => train(pictures(2048), pictures(512).offset(2048), options),
+        [folder] => train(Cifar10::train(folder)?, Cifar10::test(folder)?, options),
+        _ => Err(Error::config("arguments", format!("{others:?}; one is taken, FOLDER"))),
     }
 }
 
-fn train<D: Dataset<Sample = (Tensor, i64)>>(data: D, test: D) -> Result<()> {
+fn train<D>(data: D, test: D, options: RunDirOptions) -> Result<()>
+where
+    D: Dataset<Sample = (Tensor, i64)>,
+{
     let group = distributed::init_process_group(Default::default())?;
     let (rank, world) = (group.rank(), group.world_size());
     let device = distributed::WorkerEnv::from_env()?.device();
-    let run = RunDir::agree("cifar", &RunDirOptions::from_args()?, &group)?;
+    let run = RunDir::agree("cifar", &options, &group)?;
     manual_seed(0);
     let normalize = Normalize::new(&Cifar10::MEAN, &Cifar10::STD)?;
     let scaled = Compose::new([ToDtype::new(Dtype::F32, true).into(), normalize.into()]);
@@ -41,11 +46,13 @@ fn train<D: Dataset<Sample = (Tensor, i64)>>(data: D, test: D) -> Result<()> {
     let mut optimizer = AdamW::new(net.parameters(), Default::default());
     let steps = data.len().div_ceil(2) as u64;
     let schedule = WarmupCosineLR::new(&mut optimizer, steps, EPOCHS * steps, 0.01);
-    let learner = Learner::new(net, optimizer, &group)?.schedule(schedule);
+    let stop = GracefulStop::install(Default::default())?;
+    let learner = Learner::new(net, optimizer, &group)?.schedule(schedule).stop(stop);
     let mut learner = learner.accumulate(2).clip_norm(1.0).ema(0.99);
     learner.resume(&run, &data)?;
     let mut log = Loggers::new(&run, &group).json_lines()?.tensorboard()?;
     let progress = Progress::new(&group, EPOCHS * steps, learner.steps());
+    progress.line(&format!("{}: from step {} on", run.path().display(), learner.steps()));
     while learner.epoch() < EPOCHS {
         progress.epoch(learner.epoch(), EPOCHS);
         data.set_epoch(learner.epoch());
@@ -55,14 +62,18 @@ fn train<D: Dataset<Sample = (Tensor, i64)>>(data: D, test: D) -> Result<()> {
         })? {
             progress.step(format!("loss {:.4}", done.loss));
             log.scalars(done.step, &[("train/loss", done.loss), ("train/lr", done.lr)])?;
-            if done.step.is_multiple_of(100) {
+            if done.step.is_multiple_of(100) || done.stop.is_some() {
                 learner.save(&run, &data)?;
+            }
+            if let Some(reason) = done.stop {
+                progress.line(&format!("saved at step {}, stopped by {reason}", done.step));
+                std::process::exit(reason.exit_code());
             }
         }
         let mut accuracy = Accuracy::new();
         learner.evaluate(&test, |net, (x, y)| accuracy.update(&net.forward(x), y))?;
         let (loss, accuracy) = (learner.end_epoch()?, accuracy.compute(&group)?);
-        progress.line(&format!("epoch {}: {loss:.4} {accuracy:.4}", learner.epoch()));
+        progress.line(&format!("epoch {}: loss {loss:.4} accuracy {accuracy:.4}", learner.epoch()));
         log.scalars(learner.steps(), &[("test/accuracy", accuracy)])?;
         learner.save(&run, &data)?;
     }
