@@ -40,8 +40,7 @@ const TEMPLATES: [(&str, &[(&str, &str)]); 2] = [
     ),
 ];
 
-const AFTER_HELP: &str = "\
-  torchrs new digits
+const AFTER_HELP: &str = "  torchrs new digits
   cd digits
   torchrs-launch --nproc 2 digits";
 
@@ -88,7 +87,7 @@ pub fn run(matches: &ArgMatches) -> i32 {
             0
         }
         Err(failure) => {
-            say(&format!("torchrs new: {failure}\n"));
+            say(&format!("torchrs new: {}\n", failure.message));
             FAILED
         }
     }
@@ -161,7 +160,10 @@ fn toml_string(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
+    use crate::cli::Options;
 
     #[test]
     fn a_project_is_made_once_and_of_torchrs_alone() {
@@ -184,6 +186,33 @@ mod tests {
         let error = create(&other, "digits", own).unwrap_err().to_string();
         assert!(error.contains("--torchrs") && error.contains("no package `torchrs`"), "{error}");
         assert!(!other.exists());
+    }
+
+    #[test]
+    fn help_shows_its_lines_below_each_other() {
+        let help = command().render_help().to_string();
+        assert!(help.contains("\n  torchrs new digits\n  cd digits\n"), "{help}");
+    }
+
+    #[test]
+    fn options_that_a_project_names_are_there() {
+        let launcher = Options::command();
+        // Of the programs and of TensorBoard.
+        let mut known = vec!["--resume".to_owned(), "--run-dir".into(), "--logdir".into()];
+        known.extend(
+            launcher.get_arguments().filter_map(|arg| Some(format!("--{}", arg.get_long()?))),
+        );
+        for (template, _) in TEMPLATES {
+            for (file, text) in files(template) {
+                let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
+                for option in words.filter(|word| word.starts_with("--")) {
+                    assert!(
+                        known.iter().any(|name| name == option),
+                        "{template}: {file}: {option}"
+                    );
+                }
+            }
+        }
     }
 
     #[test]

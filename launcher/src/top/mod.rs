@@ -4,6 +4,7 @@ mod screen;
 mod text;
 
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -24,7 +25,7 @@ pub fn command() -> Command {
     Command::new("top")
         .about("Show a running job of this host and user: its ranks, speed, numbers and events")
         .arg(Arg::new("job").value_name("JOB").help(
-            "The job: its run id, the beginning of its job id, or its launcher's pid [default: the only one]",
+            "The job: its run id, the beginning of its job id, its launcher's pid, or its program's name [default: the only one]",
         ))
         .arg(
             Arg::new("once")
@@ -96,26 +97,33 @@ fn find(job: Option<&str>) -> Result<Found, String> {
         }
         say(&format!("torchrs top: {why}\n"));
     }
+    let none = "no job of this user runs on this host".to_owned();
     let Some(word) = job else {
         return match jobs.len() {
-            0 => Err("no job of this user runs on this host".into()),
+            0 => Err(none),
             1 => Ok(Found::One(Box::new(jobs.remove(0)))),
             _ => Ok(Found::Several(jobs)),
         };
     };
-    let all = jobs.len();
+    let all = text::list(&jobs);
     let is_named = |found: &Snapshot| {
         let job = &found.job;
+        let program = Path::new(&job.program).file_name().and_then(|name| name.to_str());
         let is_pid = word.parse().is_ok_and(|pid| pid == job.pid || parent(job.pid) == Some(pid));
-        job.run_id == word || is_pid || job.job_id.starts_with(word)
+        job.run_id == word || is_pid || job.job_id.starts_with(word) || program == Some(word)
     };
     jobs.retain(is_named);
     match jobs.len() {
+        0 if all.lines().count() < 2 => Err(none),
         0 => Err(format!(
-            "no job here has the run id, job id or pid `{word}`; {all} run: `torchrs top` lists them"
+            "no job here has the run id, job id, pid or program `{word}`:\n{}",
+            all.trim_end()
         )),
         1 => Ok(Found::One(Box::new(jobs.remove(0)))),
-        count => Err(format!("{count} jobs here are named `{word}`: give a job id or a pid")),
+        count => Err(format!(
+            "{count} jobs here are named `{word}`: give a job id or a pid\n{}",
+            text::list(&jobs).trim_end()
+        )),
     }
 }
 

@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::hosts::port;
-use crate::job::{Job, eventually, run, sh, start};
+use crate::job::{Job, eventually, program, run, sh, start};
 use crate::worker::rust_worker;
 
 /// A job's page.
@@ -384,7 +384,27 @@ fn top_shows_a_job_without_a_page() {
     let none = top(&["no-such-job"]);
     assert_eq!(none.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&none.stderr).contains("no job here has the run id"));
-    for job in [job, other] {
+    assert!(String::from_utf8_lossy(&none.stderr).contains(&run_id), "what runs is listed");
+    // By its program, too, unless several run it.
+    let name = format!("program-{run_id}");
+    std::os::unix::fs::symlink("/bin/sh", folder.path().join(&name)).unwrap();
+    let named = folder.path().join(&name).display().to_string();
+    let waiting = waiting(&end);
+    let started: Vec<Job> = (0..2)
+        .map(|place| {
+            let job = start(program("", &[&named, "-c", &waiting]));
+            job.stdout.wait_for("hello", 1);
+            let shown = top(&[&name]);
+            let [text, why] =
+                [shown.stdout, shown.stderr].map(|said| String::from_utf8(said).unwrap());
+            match place {
+                0 => assert!(text.contains("; 1 rank, "), "{text}{why}"),
+                _ => assert!(why.contains("2 jobs here are named"), "{text}{why}"),
+            }
+            job
+        })
+        .collect();
+    for job in started.into_iter().chain([job, other]) {
         job.send(Signal::SIGTERM);
         assert_eq!(job.finish().code, 143);
     }

@@ -21,7 +21,8 @@ fn a_project_is_made_and_what_is_there_is_left() {
     for (name, part) in [("my-net", "not an empty folder"), ("1", "begins with a letter")] {
         let refused = torchrs(&["new", name], folder.path());
         let why = String::from_utf8(refused.stderr).unwrap();
-        assert!(refused.status.code() == Some(1) && why.contains(part), "{name}: {why}");
+        assert_eq!(refused.status.code(), Some(1));
+        assert!(why.starts_with("torchrs new: PATH") && why.contains(part), "{name}: {why}");
     }
 }
 
