@@ -319,7 +319,8 @@ fn run(
     for (i, (t, grad)) in roots.iter().zip(root_grads).enumerate() {
         let Some(edge) = t.gradient_edge() else {
             throw(Error::Autograd(format!(
-                "{op}: tensor {i} does not require a gradient and has no history"
+                "{op}: tensor {i} does not require a gradient and has no history: it was made under `no_grad`, or of \
+                 tensors none of which requires one"
             )))
         };
         starts.push((edge, root_gradient(op, i, t, *grad)));

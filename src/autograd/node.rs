@@ -232,8 +232,8 @@ impl Node {
         };
         let Some(backward) = backward else {
             throw(Error::Autograd(format!(
-                "backward reached `{}` a second time, after its saved tensors were freed; pass \
-                 retain_graph = true to the first backward",
+                "backward reached `{}` a second time, after its saved tensors were freed; the \
+                 first is to keep them: `autograd::backward` with `GraphMode::Retain` (retain_graph)",
                 self.0.name
             )))
         };

@@ -223,6 +223,24 @@ fn unfrozen(rank: usize, job: Job) {
     assert!(error.contains("`fc1.weight` was frozen") && error.contains("wrap"), "{error}");
 }
 
+/// One that is frozen meanwhile is no parameter that a step leaves out.
+fn frozen(rank: usize, job: Job) {
+    let group = job.join(rank);
+    let net = DistributedDataParallel::with_options(Net::new(), &group, small_buckets()).unwrap();
+    let loss = || net.logits(&Tensor::ones([2, 12], Dtype::F32)).sum();
+    loss().backward();
+    net.fc1.weight.requires_grad_(false);
+    let error = catch(|| loss().backward()).unwrap_err().to_string();
+    let is_told =
+        error.contains("fc1.weight") && error.contains("frozen after the module was wrapped");
+    assert!(is_told && !error.contains("find_unused"), "{error}");
+}
+
+#[test]
+fn a_parameter_frozen_after_wrapping_is_told_from_an_unused_one() {
+    multiprocessing::spawn(frozen, Job::new(2, PathBuf::new()), 2).unwrap();
+}
+
 #[test]
 fn a_parameter_unfrozen_after_wrapping_is_named() {
     multiprocessing::spawn(unfrozen, Job::new(2, PathBuf::new()), 2).unwrap();

@@ -197,7 +197,11 @@ pub(super) fn check<const D: usize>(
             if t.dtype() != x.dtype() {
                 throw(Error::dtype(
                     op,
-                    format!("input {}, weight or bias {}: must be equal", x.dtype(), t.dtype()),
+                    format!(
+                        "input {}, weight or bias {}: must be equal; convert with `.to_dtype`",
+                        x.dtype(),
+                        t.dtype()
+                    ),
                 ));
             }
         }

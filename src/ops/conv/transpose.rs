@@ -92,7 +92,11 @@ fn check<const D: usize>(
     {
         throw(Error::dtype(
             op,
-            format!("input {}, weight or bias {}: must be equal", x.dtype(), t.dtype()),
+            format!(
+                "input {}, weight or bias {}: must be equal; convert with `.to_dtype`",
+                x.dtype(),
+                t.dtype()
+            ),
         ))
     } else {
         let full = |d: usize| {

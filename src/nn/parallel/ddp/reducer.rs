@@ -234,9 +234,13 @@ impl Reducer {
         let unused: Vec<usize> = (0..self.params.len()).filter(|&i| !state.ready[i]).collect();
         if !unused.is_empty() && !self.find_unused {
             let names = join_some(unused.iter().map(|&i| &self.names[i]), ", ");
+            let remedy = if unused.iter().all(|&i| self.params[i].requires_grad()) {
+                "if they are meant to be unused in some steps, set `find_unused_parameters`"
+            } else {
+                "some were frozen after the module was wrapped: drop the wrapper and wrap the module again"
+            };
             let error = Error::Autograd(format!(
-                "DistributedDataParallel: no gradient reached {} parameter(s): {names}; if they are \
-                 meant to be unused in some steps, set `find_unused_parameters`",
+                "DistributedDataParallel: no gradient reached {} parameter(s): {names}; {remedy}",
                 unused.len()
             ));
             self.group.abort(&error.to_string());

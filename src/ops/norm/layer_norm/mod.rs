@@ -155,7 +155,11 @@ fn norm(
     if let Some(p) = parameters.iter().flatten().find(odd) {
         throw(Error::dtype(
             op,
-            format!("input {}, weight or bias {}: must be equal", x.dtype(), p.dtype()),
+            format!(
+                "input {}, weight or bias {}: must be equal; convert with `.to_dtype`",
+                x.dtype(),
+                p.dtype()
+            ),
         ));
     }
     let n = normalized_shape.iter().product::<usize>();
