@@ -80,6 +80,31 @@ pub trait IterableDataset: Serialize + DeserializeOwned + Send + Sync + 'static 
         None
     }
 
+    /// All samples in their order, in memory: for a table that is small enough.
+    ///
+    /// ```
+    /// use torchrs::data::stream::{Csv, IterableDataset};
+    /// #[derive(serde::Deserialize)]
+    /// struct Iris { petal: f32, class: i64 }
+    /// # let file = tempfile::NamedTempFile::new().unwrap();
+    /// # let path = file.path();
+    /// std::fs::write(path, "petal,class\n1.4,0\n5.1,1\n").unwrap();
+    /// let rows = Csv::<Iris>::new(path)?.read_all()?;
+    /// assert_eq!((rows.len(), rows[1].petal, rows[1].class), (2, 5.1, 1));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When a file or a sample cannot be read.
+    fn read_all(&self) -> Result<Vec<Self::Sample>> {
+        let mut reader = self.open(Part::new(0, 1)?, None)?;
+        let mut samples = Vec::new();
+        while let Some(sample) = reader.next()? {
+            samples.push(sample);
+        }
+        Ok(samples)
+    }
+
     /// The same samples in random order: each is drawn from a buffer of `buffer_size`.
     ///
     /// # Errors
