@@ -10,7 +10,7 @@ use super::{
 };
 use crate::autograd::no_grad;
 use crate::data::{Batch, DataLoader, Dataset};
-use crate::distributed::{DistributedDataParallel, ProcessGroup};
+use crate::distributed::{DistributedDataParallel, ProcessGroup, WorkerEnv};
 use crate::error::{Error, Result, throw};
 use crate::nn::Module;
 use crate::nn::evaluation::in_evaluation;
@@ -94,6 +94,19 @@ pub struct LearnerStep {
     pub is_taken: bool,
     /// Whether a rank is asked to stop ([`Learner::stop`]): the same on all ranks.
     pub stop: Option<StopReason>,
+}
+
+impl LearnerStep {
+    /// Ends the program with [the reason's exit status](StopReason::exit_code) where a rank is asked to stop; rank 0 says
+    /// why. Save before.
+    pub fn exit_if_stopped(&self) {
+        if let Some(reason) = self.stop {
+            if WorkerEnv::from_env().is_ok_and(|worker| worker.rank == 0) {
+                eprintln!("stopped by {reason} after step {}", self.step);
+            }
+            std::process::exit(reason.exit_code());
+        }
+    }
 }
 
 impl<M: Module> Learner<M> {

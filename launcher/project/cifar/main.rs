@@ -23,14 +23,11 @@ fn main() -> Result<()> {
     }
 }
 
-fn train<D>(data: D, test: D, options: RunDirOptions) -> Result<()>
-where
-    D: Dataset<Sample = (Tensor, i64)>,
-{
+fn train<D: Dataset<Sample = (Tensor, i64)>>(data: D, test: D, run: RunDirOptions) -> Result<()> {
     let group = distributed::init_process_group(Default::default())?;
     let (rank, world) = (group.rank(), group.world_size());
     let device = distributed::WorkerEnv::from_env()?.device();
-    let run = RunDir::agree("cifar", &options, &group)?;
+    let run = RunDir::agree("cifar", &run, &group)?;
     manual_seed(0);
     let normalize = Normalize::new(&Cifar10::MEAN, &Cifar10::STD)?;
     let scaled = Compose::new([ToDtype::new(Dtype::F32, true).into(), normalize.into()]);
@@ -65,10 +62,7 @@ where
             if done.step.is_multiple_of(100) || done.stop.is_some() {
                 learner.save(&run, &data)?;
             }
-            if let Some(reason) = done.stop {
-                progress.line(&format!("saved at step {}, stopped by {reason}", done.step));
-                std::process::exit(reason.exit_code());
-            }
+            done.exit_if_stopped();
         }
         let mut accuracy = Accuracy::new();
         learner.evaluate(&test, |net, (x, y)| accuracy.update(&net.forward(x), y))?;
