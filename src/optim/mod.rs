@@ -40,6 +40,7 @@ mod rmsprop;
 mod rprop;
 mod sgd;
 pub mod swa_utils;
+mod zero_redundancy;
 
 pub use adadelta::{Adadelta, AdadeltaOptions};
 pub use adafactor::{Adafactor, AdafactorOptions};
@@ -57,3 +58,4 @@ pub use radam::{RAdam, RAdamOptions};
 pub use rmsprop::{RMSprop, RMSpropOptions};
 pub use rprop::{Rprop, RpropOptions};
 pub use sgd::{SGD, SGDOptions};
+pub use zero_redundancy::ZeroRedundancyOptimizer;

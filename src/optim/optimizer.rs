@@ -156,6 +156,23 @@ pub trait Optimizer: Send {
     /// Sets [`momentum`](Self::momentum).
     fn set_momentum(&mut self, group: usize, momentum: f64);
 
+    /// Brings the state of all ranks to rank `to` before that saves, where each has a part of it. All ranks call it.
+    /// Most optimizers have all of their state, and do nothing.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD}};
+    /// let mut optimizer = SGD::new([Tensor::from([1f64])], Default::default());
+    /// optimizer.consolidate_state_dict(0)?;
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a rank that does not exist; otherwise as a collective.
+    fn consolidate_state_dict(&mut self, to: usize) -> Result<()> {
+        let _ = to;
+        Ok(())
+    }
+
     /// States and options, to be saved. The tensors are the optimizer's own: the next step changes
     /// them.
     fn state_dict(&self) -> OptimizerState;
@@ -183,6 +200,9 @@ pub trait Optimizer: Send {
 
 /// An optimizer that is chosen at run time.
 impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
+    fn consolidate_state_dict(&mut self, to: usize) -> Result<()> {
+        (**self).consolidate_state_dict(to)
+    }
     fn step(&mut self) {
         (**self).step();
     }

@@ -139,6 +139,16 @@ mod tests {
         (Storage::shared(memory, 0, 64, Some(Box::new(alive.clone()))), alive)
     }
 
+    /// Whether it goes, now that ops of this thread may end. Ops of other tests may keep it for a while.
+    fn goes(alive: &Arc<()>) -> bool {
+        (0..5000).any(|_| {
+            enter();
+            leave();
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            Arc::strong_count(alive) == 1
+        })
+    }
+
     #[test]
     fn memory_lives_until_the_ops_that_ran_have_ended() {
         watch();
@@ -152,7 +162,7 @@ mod tests {
         leave();
         assert!(is_alive());
         leave();
-        assert!(!is_alive());
+        assert!(goes(&alive));
 
         // In an op of this thread.
         enter();
@@ -160,7 +170,7 @@ mod tests {
         retire(memory);
         assert_eq!(Arc::strong_count(&alive), 2);
         leave();
-        assert_eq!(Arc::strong_count(&alive), 1);
+        assert!(goes(&alive));
     }
 
     #[test]
@@ -183,9 +193,7 @@ mod tests {
             end.wait();
             other.join().unwrap();
         });
-        enter();
-        leave();
-        assert_eq!(Arc::strong_count(&alive), 1);
+        assert!(goes(&alive));
     }
 
     #[test]
@@ -195,8 +203,6 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| retire(memory));
         });
-        enter();
-        leave();
-        assert_eq!(Arc::strong_count(&alive), 1);
+        assert!(goes(&alive));
     }
 }

@@ -210,7 +210,7 @@ impl<'a> TrainState<'a> {
     /// [`CheckpointDir::save`].
     #[track_caller]
     pub fn save(
-        self,
+        mut self,
         checkpoints: &CheckpointDir,
         step: u64,
         group: &ProcessGroup,
@@ -222,6 +222,8 @@ impl<'a> TrainState<'a> {
             rng.truncate(1);
         }
         let own = Own { step, world_size: group.world_size(), rng };
+        let parts = self.parts.iter_mut().filter(|(name, _)| !self.without.contains(name));
+        parts.map(|(_, part)| part).try_for_each(|part| part.gather())?;
         let mine = match group.rank() {
             0 => self.to_checkpoint(own).and_then(|checkpoint| checkpoints.save(step, &checkpoint)),
             _ => Ok(PathBuf::new()),
@@ -339,6 +341,11 @@ impl Saved {
 trait Part {
     fn save(&self, name: &str) -> Result<Saved>;
 
+    /// Brings to rank 0 what other ranks have. All ranks call it before that one saves.
+    fn gather(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// Gives the number of samples that are read again.
     fn load(&mut self, name: &str, from: &Checkpoint, group: &ProcessGroup) -> Result<usize>;
 }
@@ -377,6 +384,10 @@ impl Part for Weights<'_> {
 struct Moments<'a>(&'a mut dyn Optimizer);
 
 impl Part for Moments<'_> {
+    fn gather(&mut self) -> Result<()> {
+        self.0.consolidate_state_dict(0)
+    }
+
     fn save(&self, name: &str) -> Result<Saved> {
         whole(name, &self.0.parameters())?;
         let (tensors, options) = self.0.state_dict().split();

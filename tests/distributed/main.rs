@@ -19,3 +19,4 @@ mod train_loggers;
 mod train_program;
 mod train_state;
 mod train_steps;
+mod zero_redundancy;

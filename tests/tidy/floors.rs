@@ -89,7 +89,10 @@ pub const FLOORS: &[Floor] = &[
             "tensor",
         ],
     ),
-    ("optim", &["autograd", "cuda", "error", "nn", "ops", "profiler", "storage", "tensor"]),
+    (
+        "optim",
+        &["autograd", "cuda", "distributed", "error", "nn", "ops", "profiler", "storage", "tensor"],
+    ),
     ("checkpoint", &["autograd", "error", "nn", "optim", "profiler", "storage", "tensor"]),
     ("models", &["autograd", "error", "nn", "ops", "storage", "tensor"]),
     ("cuda_graphs", &["autograd", "cuda", "error", "ops", "storage", "tensor"]),

@@ -1,0 +1,358 @@
+//! An optimizer whose state is spread over ranks (`torch.distributed.optim.ZeroRedundancyOptimizer`; ZeRO stage 1:
+//! Rajbhandari et al., SC 2020).
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::{Optimizer, OptimizerState, StateValue};
+use crate::autograd::no_grad;
+use crate::distributed::{Origin, ProcessGroup};
+use crate::error::{Error, Result, throw};
+use crate::profiler::{self, Category};
+use crate::storage::Device;
+use crate::tensor::{Dtype, Tensor};
+
+/// Steps a part of the parameters on each rank, and then gives all ranks the new values: an optimizer's state takes the
+/// memory of one copy over all ranks. For models under `DistributedDataParallel`, where all ranks have the same gradients.
+///
+/// Each parameter has one owner, the rank with the fewest elements so far, largest parameters first. Steps give the same
+/// bits as without.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+/// use torchrs::distributed::DistributedDataParallel;
+/// use torchrs::nn::{Forward, Linear, Module};
+/// use torchrs::optim::{AdamW, Optimizer, ZeroRedundancyOptimizer};
+/// use torchrs::{Dtype, Tensor};
+/// # fn main() -> torchrs::Result<()> {
+/// # two_ranks(|group| {
+/// let model = DistributedDataParallel::new(Linear::new(4, 3), &group)?;
+/// let mut optimizer = ZeroRedundancyOptimizer::new(model.parameters(), &group, |own| {
+///     AdamW::new(own, Default::default())
+/// })?;
+/// model.forward(&Tensor::ones([2, 4], Dtype::F32)).square().mean().backward();
+/// optimizer.step();
+/// // One of the two parameters is this rank's.
+/// assert_eq!(optimizer.own_parameters().len(), 1);
+/// # Ok(())
+/// # })
+/// # }
+/// ```
+pub struct ZeroRedundancyOptimizer<O> {
+    group: ProcessGroup,
+    parameters: Vec<Tensor>,
+    /// The rank that steps each parameter.
+    owners: Vec<usize>,
+    inner: O,
+    /// The state of all parameters, and how many steps there were.
+    consolidated: Option<(u64, OptimizerState)>,
+    steps: u64,
+}
+
+impl<O: Optimizer> ZeroRedundancyOptimizer<O> {
+    /// `make` gets the parameters that this rank steps, and gives an optimizer with one group of them. A rank that has
+    /// none gets an empty tensor in their place. Collective.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for no parameters, sharded ones, and an optimizer with other parameters or several groups;
+    /// [`Error::Mismatch`] when ranks have other parameters; otherwise as a collective.
+    #[track_caller]
+    pub fn new(
+        parameters: impl IntoIterator<Item = Tensor>,
+        group: &ProcessGroup,
+        make: impl FnOnce(Vec<Tensor>) -> O,
+    ) -> Result<Self> {
+        const CALL: &str = "ZeroRedundancyOptimizer";
+        let parameters: Vec<Tensor> = parameters.into_iter().collect();
+        let wrong = |argument: &str, what: String| Err(Error::argument(CALL, argument, what));
+        if parameters.is_empty() {
+            return wrong("parameters", "there are none".to_owned());
+        }
+        if let Some(place) = parameters.iter().position(Tensor::is_sharded) {
+            return wrong(
+                "parameters",
+                format!(
+                    "parameter {place} is sharded by `fully_shard`, and so is its state: use the optimizer itself"
+                ),
+            );
+        }
+        let shapes: Vec<String> =
+            parameters.iter().map(|p| format!("{} {:?}", p.dtype(), p.shape())).collect();
+        let all: Vec<Vec<String>> = group.all_gather_object(&shapes)?;
+        if let Some(rank) = all.iter().position(|theirs| *theirs != all[0]) {
+            let place = all[0].iter().zip(&all[rank]).position(|(a, b)| a != b);
+            let what = match place {
+                Some(i) => format!(
+                    "parameter {i} is {} on rank 0 and {} on rank {rank}",
+                    all[0][i], all[rank][i]
+                ),
+                None => format!(
+                    "rank 0 has {} parameters, rank {rank} {}",
+                    all[0].len(),
+                    all[rank].len()
+                ),
+            };
+            return Err(Error::Mismatch(format!("{CALL}: {what}")));
+        }
+        let owners = owners(&parameters, group.world_size());
+        let mut own: Vec<Tensor> = of_rank(&parameters, &owners, group.rank());
+        if own.is_empty() {
+            let like = &parameters[0];
+            own.push(Tensor::empty([0], (like.dtype(), like.device())).requires_grad_(true));
+        }
+        let expected: Vec<usize> = own.iter().map(Tensor::identity).collect();
+        let inner = make(own);
+        let got: Vec<usize> = inner.parameters().iter().map(Tensor::identity).collect();
+        if got != expected || inner.num_groups() != 1 {
+            return wrong(
+                "make",
+                format!(
+                    "gave an optimizer of {} parameters in {} groups; it gets {}, and puts them into one",
+                    got.len(),
+                    inner.num_groups(),
+                    expected.len()
+                ),
+            );
+        }
+        let (group, consolidated) = (group.clone(), None);
+        Ok(ZeroRedundancyOptimizer { group, parameters, owners, inner, consolidated, steps: 0 })
+    }
+
+    /// The parameters that this rank steps.
+    pub fn own_parameters(&self) -> Vec<Tensor> {
+        of_rank(&self.parameters, &self.owners, self.group.rank())
+    }
+
+    /// Gives all ranks the values of all owners: an all-gather for each dtype and device.
+    fn share(&self) -> Result<()> {
+        let mut kinds: Vec<(Dtype, Device)> = Vec::new();
+        for parameter in &self.parameters {
+            let kind = (parameter.dtype(), parameter.device());
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        let world = self.group.world_size();
+        for kind in kinds {
+            // Where each parameter lies in its owner's line.
+            let mut lengths = vec![0; world];
+            let mut places = Vec::new();
+            for (parameter, &owner) in self.parameters.iter().zip(&self.owners) {
+                if (parameter.dtype(), parameter.device()) == kind {
+                    places.push((parameter, owner, lengths[owner]));
+                    lengths[owner] += parameter.numel();
+                }
+            }
+            let length = lengths.into_iter().max().unwrap_or(0);
+            let (mine, all) =
+                (Tensor::zeros([length], kind), Tensor::empty([world * length], kind));
+            let own = |owner: usize| owner == self.group.rank();
+            for (parameter, _, start) in places.iter().filter(|(_, owner, _)| own(*owner)) {
+                let line = mine.narrow(0, *start, parameter.numel());
+                line.copy_(&parameter.detach().reshape_to(&[parameter.numel()]));
+            }
+            self.group.all_gather_into_tensor(&all, &mine)?;
+            for (parameter, owner, start) in places.iter().filter(|(_, owner, _)| !own(*owner)) {
+                let theirs = all.narrow(0, owner * length + start, parameter.numel());
+                parameter.copy_(&theirs.reshape_to(parameter.shape()));
+            }
+        }
+        Ok(())
+    }
+
+    /// What an optimizer of all parameters saves as its only group, from that of the own ones.
+    fn whole_group(&self, own: &Value) -> Value {
+        let mut group = own[0].clone();
+        group["params"] = json!((0..self.parameters.len()).collect::<Vec<_>>());
+        json!([group])
+    }
+
+    /// The places of this rank's parameters among all.
+    fn own_places(&self) -> Vec<usize> {
+        let rank = self.group.rank();
+        (0..self.owners.len()).filter(|&place| self.owners[place] == rank).collect()
+    }
+}
+
+impl<O: Optimizer> Optimizer for ZeroRedundancyOptimizer<O> {
+    fn step(&mut self) {
+        self.inner.step();
+        self.steps += 1;
+        let _span = profiler::span("ZeroRedundancyOptimizer", Category::Communication);
+        let origin = Origin::named("ZeroRedundancyOptimizer's parameters, after a step");
+        no_grad(|| origin.over(|| self.share())).unwrap_or_else(|error| throw(error));
+    }
+
+    fn parameters(&self) -> Vec<Tensor> {
+        self.parameters.clone()
+    }
+
+    fn num_groups(&self) -> usize {
+        1
+    }
+
+    fn lr(&self, group: usize) -> f64 {
+        self.inner.lr(group)
+    }
+
+    fn set_lr(&mut self, group: usize, lr: f64) {
+        self.inner.set_lr(group, lr);
+    }
+
+    fn initial_lr(&self, group: usize) -> Option<f64> {
+        self.inner.initial_lr(group)
+    }
+
+    fn set_initial_lr(&mut self, group: usize, lr: f64) {
+        self.inner.set_initial_lr(group, lr);
+    }
+
+    fn is_mid_schedule(&self) -> bool {
+        self.inner.is_mid_schedule()
+    }
+
+    fn momentum(&self, group: usize) -> Option<f64> {
+        self.inner.momentum(group)
+    }
+
+    fn set_momentum(&mut self, group: usize, momentum: f64) {
+        self.inner.set_momentum(group, momentum);
+    }
+
+    fn consolidate_state_dict(&mut self, to: usize) -> Result<()> {
+        let world = self.group.world_size();
+        if to >= world {
+            let what = format!("is {to}, but the group has {world} ranks");
+            return Err(Error::argument("consolidate_state_dict", "to", what));
+        }
+        let own = self.inner.state_dict();
+        let mut of_own = own.state.iter();
+        let mut state = Vec::with_capacity(self.owners.len());
+        for &owner in &self.owners {
+            let mine = if owner == self.group.rank() { of_own.next() } else { None };
+            let entries = self.sent(mine, owner)?;
+            state.push(if self.group.rank() == to { entries } else { BTreeMap::new() });
+        }
+        let param_groups = self.whole_group(&own.param_groups);
+        let is_here = self.group.rank() == to;
+        self.consolidated = is_here.then(|| (self.steps, OptimizerState { state, param_groups }));
+        Ok(())
+    }
+
+    /// # Panics
+    /// Throws unless [`consolidate_state_dict`](Optimizer::consolidate_state_dict) has brought the state of all ranks to
+    /// this one since the last step.
+    fn state_dict(&self) -> OptimizerState {
+        match &self.consolidated {
+            Some((steps, state)) if *steps == self.steps => state.clone(),
+            _ => throw(Error::argument(
+                "ZeroRedundancyOptimizer::state_dict",
+                "self",
+                "has the state of this rank's parameters alone: all ranks call `consolidate_state_dict(0)` first, and \
+                 rank 0 saves",
+            )),
+        }
+    }
+
+    /// Each rank takes the state of its own parameters from that of all.
+    fn load_state_dict(&mut self, state: &OptimizerState) -> Result<()> {
+        let count = self.owners.len();
+        let places = state.param_groups[0]["params"].as_array().map_or(0, Vec::len);
+        let groups = state.param_groups.as_array().map_or(0, Vec::len);
+        if (places, groups) != (count, 1) || state.state.len() > count {
+            let what = format!(
+                "has {groups} groups, the first of {places} parameters; this optimizer has one of {count}"
+            );
+            return Err(Error::argument("ZeroRedundancyOptimizer::load_state_dict", "state", what));
+        }
+        let own = self.own_places();
+        let of = |place: &usize| state.state.get(*place).cloned().unwrap_or_default();
+        let mut param_groups = state.param_groups.clone();
+        // One of its own stands for none.
+        let names: Vec<usize> = (0..own.len().max(1)).collect();
+        param_groups[0]["params"] = json!(names);
+        let state = OptimizerState { state: own.iter().map(of).collect(), param_groups };
+        self.consolidated = None;
+        self.inner.load_state_dict(&state)
+    }
+}
+
+impl<O: Optimizer> ZeroRedundancyOptimizer<O> {
+    /// A parameter's state from its owner, on all ranks.
+    fn sent(
+        &self,
+        mine: Option<&BTreeMap<String, StateValue>>,
+        owner: usize,
+    ) -> Result<BTreeMap<String, StateValue>> {
+        /// Name, dtype by its place, shape; or a number.
+        type Entry = (String, Option<(usize, Vec<usize>)>, f64);
+        let describe = |(name, value): (&String, &StateValue)| match value {
+            StateValue::Number(number) => (name.clone(), None, *number),
+            StateValue::Tensor(tensor) => {
+                let dtype = Dtype::ALL.iter().position(|dtype| *dtype == tensor.dtype());
+                (name.clone(), Some((dtype.expect("it is one"), tensor.shape().to_vec())), 0.0)
+            }
+        };
+        let entries: Option<Vec<Entry>> = mine.map(|mine| mine.iter().map(describe).collect());
+        let entries = self.group.broadcast_object(entries.as_ref(), owner)?;
+        let mut sent = BTreeMap::new();
+        for (name, tensor, number) in entries {
+            let value = match tensor {
+                None => StateValue::Number(number),
+                Some((dtype, shape)) => {
+                    let own = match mine.and_then(|mine| mine.get(&name)) {
+                        Some(StateValue::Tensor(tensor)) => tensor.cpu(),
+                        _ => Tensor::empty(&shape[..], Dtype::ALL[dtype]),
+                    };
+                    self.group.broadcast(&own, owner)?;
+                    StateValue::Tensor(own)
+                }
+            };
+            sent.insert(name, value);
+        }
+        Ok(sent)
+    }
+}
+
+/// The parameters of a rank.
+fn of_rank(parameters: &[Tensor], owners: &[usize], rank: usize) -> Vec<Tensor> {
+    let own = parameters.iter().zip(owners).filter(|(_, owner)| **owner == rank);
+    own.map(|(parameter, _)| parameter.clone()).collect()
+}
+
+/// Who steps which parameter: the largest first, each by the rank with the fewest elements so far.
+fn owners(parameters: &[Tensor], world: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..parameters.len()).collect();
+    order.sort_by_key(|&place| Reverse(parameters[place].numel()));
+    let (mut owners, mut loads) = (vec![0; parameters.len()], vec![0; world]);
+    for place in order {
+        let rank = (0..world).min_by_key(|&rank| loads[rank]).unwrap_or(0);
+        loads[rank] += parameters[place].numel();
+        owners[place] = rank;
+    }
+    owners
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_step_about_as_many_elements() {
+        let sizes = [10, 100, 30, 60, 5, 40];
+        let parameters: Vec<Tensor> =
+            sizes.iter().map(|&n| Tensor::zeros([n], Dtype::F32)).collect();
+        assert_eq!(owners(&parameters, 2), [0, 0, 1, 1, 0, 1]);
+        for world in [1, 2, 3, 8] {
+            let owners = owners(&parameters, world);
+            let load = |rank: usize| -> usize {
+                sizes.iter().zip(&owners).filter(|(_, o)| **o == rank).map(|(n, _)| n).sum()
+            };
+            let loads: Vec<usize> = (0..world).map(load).collect();
+            let (least, most) = (loads.iter().min().unwrap(), loads.iter().max().unwrap());
+            assert!(most - least <= 100 && loads.iter().sum::<usize>() == 245, "{loads:?}");
+        }
+    }
+}
