@@ -344,7 +344,7 @@ mod tests {
         let sizes = [10, 100, 30, 60, 5, 40];
         let parameters: Vec<Tensor> =
             sizes.iter().map(|&n| Tensor::zeros([n], Dtype::F32)).collect();
-        assert_eq!(owners(&parameters, 2), [0, 0, 1, 1, 0, 1]);
+        assert_eq!(owners(&parameters, 2), [1, 0, 0, 1, 1, 1]);
         for world in [1, 2, 3, 8] {
             let owners = owners(&parameters, world);
             let load = |rank: usize| -> usize {
