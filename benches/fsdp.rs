@@ -127,15 +127,14 @@ fn measure((width, mode): (usize, String)) -> Result<()> {
         "none" => time(&net),
         "ddp" => time(&*DistributedDataParallel::new(net, &group)?),
         mode => {
-            let options = FullyShardOptions::default().reshard_after_forward(mode == "fsdp");
+            let gives_back = |reshard: bool| FullyShardOptions {
+                reshard_after_forward: Some(reshard),
+                ..Default::default()
+            };
             for block in &mut net.b {
-                fully_shard(block, &group, options.clone())?;
+                fully_shard(block, &group, gives_back(mode == "fsdp"))?;
             }
-            fully_shard(
-                &mut net,
-                &group,
-                FullyShardOptions::default().reshard_after_forward(false),
-            )?;
+            fully_shard(&mut net, &group, gives_back(false))?;
             time(&net)
         }
     }

@@ -108,6 +108,23 @@ pub(crate) fn is_in_backward() -> bool {
     PASSES.with_borrow(|passes| !passes.is_empty())
 }
 
+/// Calls `f` if the outermost pass on this thread fails.
+///
+/// # Panics
+/// Throws when no pass runs on this thread.
+#[track_caller]
+pub(crate) fn if_backward_fails(f: impl FnOnce() + 'static) {
+    let cleanup = || {
+        if std::thread::panicking() {
+            f();
+        }
+    };
+    PASSES.with_borrow_mut(|passes| match passes.first_mut() {
+        Some(pass) => pass.cleanups.push(Box::new(cleanup)),
+        None => throw(Error::Autograd("a hook was called outside a backward pass".into())),
+    });
+}
+
 /// Calls `f` when the innermost pass on this thread is over, also if it fails. Without one nothing
 /// happens, and `f` comes back.
 pub(crate) fn at_end_of_pass<F: FnOnce() + 'static>(f: F) -> Option<F> {

@@ -56,7 +56,7 @@ pub use saved_hooks::saved_tensors_hooks;
 // A composition over ops, which stands there; PyTorch's users look for it beside the hooks.
 pub use crate::ops::recompute::{Layer, checkpoint, checkpoint_many, checkpoint_sequential};
 
-pub(crate) use engine::{at_end_of_pass, current_pass, is_in_backward};
+pub(crate) use engine::{at_end_of_pass, if_backward_fails, is_in_backward};
 pub(crate) use inplace::{record_inplace_with_tangent, scatter_into_base};
 pub(crate) use mode::{AUTOCAST, FORWARD, ModeGuard, has_mode};
 pub(crate) use node::{BackwardFn, backward_fn};

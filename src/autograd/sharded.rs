@@ -88,10 +88,17 @@ impl Tensor {
         })
     }
 
-    /// Says that the elements are this rank's part of something, such as a shard's gradient.
-    pub(crate) fn set_part_of(&self, group: &Arc<dyn Together>) {
-        let group = Arc::downgrade(group);
-        self.with_meta(|m| m.sharding = Some(Box::new(Sharding::Part { group })));
+    /// Notes of a shard's new gradient that it is a part. Without one, what a backward has left with the whole goes too.
+    pub(super) fn shard_gets(&self, grad: Option<&Tensor>) {
+        let of_shard = self.peek_meta(|m| match m.sharding.as_deref() {
+            Some(Sharding::Shard { whole, group }) => Some((whole.upgrade(), group.clone())),
+            _ => None,
+        });
+        let Some((whole, group)) = of_shard else { return };
+        match grad {
+            Some(grad) => grad.with_meta(|m| m.sharding = Some(Box::new(Sharding::Part { group }))),
+            None => whole.into_iter().for_each(|whole| whole.set_grad(None)),
+        }
     }
 
     /// Whether other ranks have other parts of what this is a part or the whole of.

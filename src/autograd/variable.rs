@@ -252,6 +252,7 @@ impl Tensor {
         if grad.is_none() && self.0.meta.lock().extras.is_none() {
             return;
         }
+        self.shard_gets(grad.as_ref());
         let old = self.with_meta(|m| std::mem::replace(&mut m.grad, grad));
         drop(old);
     }

@@ -207,6 +207,18 @@ impl<'a> Read<'a> {
     }
 }
 
+macro_rules! inside_newtypes {
+    () => {
+        fn deserialize_newtype_struct<V: Visitor<'de>>(
+            self,
+            _: &'static str,
+            visitor: V,
+        ) -> Result<V::Value> {
+            visitor.visit_newtype_struct(self)
+        }
+    };
+}
+
 impl<'de> Deserializer<'de> for Read<'de> {
     type Error = Error;
 
@@ -241,13 +253,7 @@ impl<'de> Deserializer<'de> for Read<'de> {
         }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        visitor: V,
-    ) -> Result<V::Value> {
-        visitor.visit_newtype_struct(self)
-    }
+    inside_newtypes!();
 
     fn deserialize_enum<V: Visitor<'de>>(
         self,
@@ -304,13 +310,7 @@ impl<'de> Deserializer<'de> for Key<'de> {
         deserialize_bool visit_bool
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        visitor: V,
-    ) -> Result<V::Value> {
-        visitor.visit_newtype_struct(self)
-    }
+    inside_newtypes!();
 
     fn deserialize_enum<V: Visitor<'de>>(
         self,

@@ -10,9 +10,9 @@ use super::{Optimizer, OptimizerState, StateValue};
 use crate::autograd::no_grad;
 use crate::distributed::{Origin, ProcessGroup};
 use crate::error::{Error, Result, throw};
+use crate::nn::parallel::verify;
 use crate::profiler::{self, Category};
-use crate::storage::Device;
-use crate::tensor::{Dtype, Tensor};
+use crate::tensor::{Dtype, Tensor, kinds_of};
 
 /// Steps a part of the parameters on each rank, and then gives all ranks the new values: an optimizer's state takes the
 /// memory of one copy over all ranks. For models under `DistributedDataParallel`, where all ranks have the same gradients.
@@ -46,9 +46,8 @@ pub struct ZeroRedundancyOptimizer<O> {
     /// The rank that steps each parameter.
     owners: Vec<usize>,
     inner: O,
-    /// The state of all parameters, and how many steps there were.
-    consolidated: Option<(u64, OptimizerState)>,
-    steps: u64,
+    /// The state of all parameters, until the next step.
+    consolidated: Option<OptimizerState>,
 }
 
 impl<O: Optimizer> ZeroRedundancyOptimizer<O> {
@@ -78,26 +77,18 @@ impl<O: Optimizer> ZeroRedundancyOptimizer<O> {
                 ),
             );
         }
-        let shapes: Vec<String> =
-            parameters.iter().map(|p| format!("{} {:?}", p.dtype(), p.shape())).collect();
-        let all: Vec<Vec<String>> = group.all_gather_object(&shapes)?;
-        if let Some(rank) = all.iter().position(|theirs| *theirs != all[0]) {
-            let place = all[0].iter().zip(&all[rank]).position(|(a, b)| a != b);
-            let what = match place {
-                Some(i) => format!(
-                    "parameter {i} is {} on rank 0 and {} on rank {rank}",
-                    all[0][i], all[rank][i]
-                ),
-                None => format!(
-                    "rank 0 has {} parameters, rank {rank} {}",
-                    all[0].len(),
-                    all[rank].len()
-                ),
-            };
-            return Err(Error::Mismatch(format!("{CALL}: {what}")));
-        }
+        let name = |(place, parameter): (usize, &Tensor)| {
+            (parameter.name_hint().unwrap_or_else(|| place.to_string()), parameter.clone())
+        };
+        verify(
+            CALL,
+            group,
+            "parameter",
+            &parameters.iter().enumerate().map(name).collect::<Vec<_>>(),
+        )?;
         let owners = owners(&parameters, group.world_size());
-        let mut own: Vec<Tensor> = of_rank(&parameters, &owners, group.rank());
+        let own = places_of(&owners, group.rank());
+        let mut own: Vec<Tensor> = own.into_iter().map(|place| parameters[place].clone()).collect();
         if own.is_empty() {
             let like = &parameters[0];
             own.push(Tensor::empty([0], (like.dtype(), like.device())).requires_grad_(true));
@@ -117,25 +108,18 @@ impl<O: Optimizer> ZeroRedundancyOptimizer<O> {
             );
         }
         let (group, consolidated) = (group.clone(), None);
-        Ok(ZeroRedundancyOptimizer { group, parameters, owners, inner, consolidated, steps: 0 })
+        Ok(ZeroRedundancyOptimizer { group, parameters, owners, inner, consolidated })
     }
 
     /// The parameters that this rank steps.
     pub fn own_parameters(&self) -> Vec<Tensor> {
-        of_rank(&self.parameters, &self.owners, self.group.rank())
+        self.own_places().into_iter().map(|place| self.parameters[place].clone()).collect()
     }
 
     /// Gives all ranks the values of all owners: an all-gather for each dtype and device.
     fn share(&self) -> Result<()> {
-        let mut kinds: Vec<(Dtype, Device)> = Vec::new();
-        for parameter in &self.parameters {
-            let kind = (parameter.dtype(), parameter.device());
-            if !kinds.contains(&kind) {
-                kinds.push(kind);
-            }
-        }
         let world = self.group.world_size();
-        for kind in kinds {
+        for kind in kinds_of(&self.parameters) {
             // Where each parameter lies in its owner's line.
             let mut lengths = vec![0; world];
             let mut places = Vec::new();
@@ -171,15 +155,14 @@ impl<O: Optimizer> ZeroRedundancyOptimizer<O> {
 
     /// The places of this rank's parameters among all.
     fn own_places(&self) -> Vec<usize> {
-        let rank = self.group.rank();
-        (0..self.owners.len()).filter(|&place| self.owners[place] == rank).collect()
+        places_of(&self.owners, self.group.rank())
     }
 }
 
 impl<O: Optimizer> Optimizer for ZeroRedundancyOptimizer<O> {
     fn step(&mut self) {
         self.inner.step();
-        self.steps += 1;
+        self.consolidated = None;
         let _span = profiler::span("ZeroRedundancyOptimizer", Category::Communication);
         let origin = Origin::named("ZeroRedundancyOptimizer's parameters, after a step");
         no_grad(|| origin.over(|| self.share())).unwrap_or_else(|error| throw(error));
@@ -237,7 +220,7 @@ impl<O: Optimizer> Optimizer for ZeroRedundancyOptimizer<O> {
         }
         let param_groups = self.whole_group(&own.param_groups);
         let is_here = self.group.rank() == to;
-        self.consolidated = is_here.then(|| (self.steps, OptimizerState { state, param_groups }));
+        self.consolidated = is_here.then(|| OptimizerState { state, param_groups });
         Ok(())
     }
 
@@ -246,8 +229,8 @@ impl<O: Optimizer> Optimizer for ZeroRedundancyOptimizer<O> {
     /// this one since the last step.
     fn state_dict(&self) -> OptimizerState {
         match &self.consolidated {
-            Some((steps, state)) if *steps == self.steps => state.clone(),
-            _ => throw(Error::argument(
+            Some(state) => state.clone(),
+            None => throw(Error::argument(
                 "ZeroRedundancyOptimizer::state_dict",
                 "self",
                 "has the state of this rank's parameters alone: all ranks call `consolidate_state_dict(0)` first, and \
@@ -316,10 +299,9 @@ impl<O: Optimizer> ZeroRedundancyOptimizer<O> {
     }
 }
 
-/// The parameters of a rank.
-fn of_rank(parameters: &[Tensor], owners: &[usize], rank: usize) -> Vec<Tensor> {
-    let own = parameters.iter().zip(owners).filter(|(_, owner)| **owner == rank);
-    own.map(|(parameter, _)| parameter.clone()).collect()
+/// The places of the parameters that a rank steps.
+fn places_of(owners: &[usize], rank: usize) -> Vec<usize> {
+    (0..owners.len()).filter(|&place| owners[place] == rank).collect()
 }
 
 /// Who steps which parameter: the largest first, each by the rank with the fewest elements so far.

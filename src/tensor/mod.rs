@@ -431,6 +431,18 @@ fn too_large(shape: &[usize]) -> ! {
     throw(Error::shape("empty", format!("shape {shape:?} has more elements than memory has bytes")))
 }
 
+/// The dtypes and devices of tensors, each once, in the order in which they are met.
+pub(crate) fn kinds_of<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Vec<(Dtype, Device)> {
+    let mut kinds = Vec::new();
+    for tensor in tensors {
+        let kind = (tensor.dtype(), tensor.device());
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    kinds
+}
+
 /// `dim` as an index below `n`; negative counts from the end.
 #[track_caller]
 #[inline]

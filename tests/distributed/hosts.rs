@@ -6,6 +6,7 @@ mod encryption;
 mod failures;
 mod gpus;
 mod mpi;
+mod sharded;
 mod training;
 
 use std::sync::Arc;

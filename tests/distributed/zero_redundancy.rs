@@ -99,7 +99,7 @@ fn refused(rank: usize, job: Job) {
     let group = job.join(rank);
     let own = || Linear::new(2, 3 + rank).parameters();
     let error = ZeroRedundancyOptimizer::new(own(), &group, adamw).err().unwrap().to_string();
-    assert!(error.contains("[3, 2] on rank 0 and f32 [4, 2] on rank 1"), "{error}");
+    assert!(error.contains("[3, 2] on rank 0 and `weight` f32 [4, 2] on rank 1"), "{error}");
     let none = ZeroRedundancyOptimizer::new(vec![], &group, adamw).err().unwrap().to_string();
     assert!(none.contains("there are none"), "{none}");
     let other = Linear::new(2, 2).parameters();

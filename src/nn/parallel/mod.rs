@@ -14,3 +14,4 @@ mod verify;
 pub use ddp::{CommHook, DDPOptions, DistributedDataParallel, GradBucket};
 pub use fsdp::{FullyShard, FullyShardOptions, MixedPrecisionPolicy, fully_shard};
 pub(super) use sync_batch_norm::sync_batch_norm;
+pub(crate) use verify::verify;

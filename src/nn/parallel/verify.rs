@@ -17,7 +17,7 @@ fn describe(name: &str, t: &Tensor) -> String {
 ///
 /// # Errors
 /// [`Error::Mismatch`] with the parameter, and what both ranks have there.
-pub(super) fn verify(
+pub(crate) fn verify(
     call: &str,
     group: &ProcessGroup,
     what: &str,

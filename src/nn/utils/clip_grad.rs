@@ -126,7 +126,7 @@ pub fn clip_grad_value_(parameters: &[Tensor], clip_value: f64) {
 /// dtype (`torch.nn.utils.get_total_norm`). 0 when there are none.
 ///
 /// Gradients of parameters that `fully_shard` has sharded count whole: all ranks make the call, which is one all-reduce
-/// for each set of ranks between which some are sharded.
+/// for each set of ranks between which some are sharded. What is computed from such a gradient is this rank's alone.
 ///
 /// ```
 /// use torchrs::{Tensor, nn::get_total_norm};

@@ -1,11 +1,12 @@
 //! Sharded training on GPUs: the numbers of data-parallel training, no wait, and no more memory than promised.
 
 use torchrs::cuda::memory;
+use torchrs::cuda_graphs::CudaGraph;
 use torchrs::distributed::DistributedDataParallel;
 use torchrs::nn::parallel::{FullyShardOptions, MixedPrecisionPolicy, fully_shard};
 use torchrs::nn::{self, Forward, Linear, Module, Sequential, clip_grad_norm_};
 use torchrs::optim::{Adam, AdamOptions, Optimizer};
-use torchrs::{Dtype, Result, Tensor, cuda};
+use torchrs::{Dtype, Result, Tensor, catch, cuda};
 
 use super::job::{ADVERSARY, gpu, join_job, run, run_with};
 
@@ -30,7 +31,8 @@ fn trains(_: ()) -> Result<()> {
         plain.to_device(gpu());
         sharded.to_device(gpu());
         let plain = DistributedDataParallel::new(plain, &group)?;
-        let options = FullyShardOptions::default().reshard_after_forward(reshard);
+        let options =
+            FullyShardOptions { reshard_after_forward: Some(reshard), ..Default::default() };
         for block in sharded.iter_mut() {
             fully_shard(block, &group, options.clone())?;
         }
@@ -74,9 +76,11 @@ fn never_waits(_: ()) -> Result<()> {
     let group = join_job()?;
     let mut model = blocks(3, 16);
     model.to_device(gpu());
-    let policy = MixedPrecisionPolicy::new(Dtype::BF16).reduce_dtype(Dtype::F32);
+    let (param_dtype, reduce_dtype) = (Some(Dtype::BF16), Some(Dtype::F32));
+    let mp_policy = MixedPrecisionPolicy { param_dtype, reduce_dtype };
+    let options = FullyShardOptions { mp_policy, ..Default::default() };
     for block in model.iter_mut() {
-        fully_shard(block, &group, FullyShardOptions::default().mp_policy(policy))?;
+        fully_shard(block, &group, options.clone())?;
     }
     let x = Tensor::ones([4, 16], (Dtype::BF16, gpu()));
     let step = || {
@@ -115,7 +119,8 @@ fn takes_memory(_: ()) -> Result<()> {
     };
     for reshard in [true, false] {
         let mut model = Sequential::new();
-        let options = FullyShardOptions::default().reshard_after_forward(reshard);
+        let options =
+            FullyShardOptions { reshard_after_forward: Some(reshard), ..Default::default() };
         peak("init", shards + 2 * one, &mut || {
             for _ in 0..BLOCKS {
                 let mut block = blocks(1, WIDTH);
@@ -146,4 +151,31 @@ fn takes_memory(_: ()) -> Result<()> {
 fn no_rank_takes_more_memory_than_promised() {
     run(2, takes_memory);
     run(4, takes_memory);
+}
+
+/// A graph has fixed addresses, and sharded parameters have none.
+fn is_not_recorded(_: ()) -> Result<()> {
+    let group = join_job()?;
+    let mut model = blocks(1, 8);
+    model.to_device(gpu());
+    let handle = fully_shard(&mut model, &group, Default::default())?;
+    let x = Tensor::ones([2, 8], (Dtype::F32, gpu()));
+    let forward = || torchrs::no_grad(|| model.forward(&x));
+    let error =
+        CudaGraph::capture(|| catch(forward).map(drop)).map(drop).expect_err("nothing is gathered");
+    assert!(error.to_string().contains("fully_shard"), "{error}");
+    // Gathered before, they could not be given back.
+    handle.unshard()?;
+    let (graph, _y) = CudaGraph::capture(|| Ok(forward()))?;
+    let error = catch(|| handle.reshard()).unwrap_err().to_string();
+    assert!(error.contains("drop the graph") && error.contains("weight"), "{error}");
+    drop(graph);
+    handle.reshard();
+    forward();
+    group.barrier()
+}
+
+#[test]
+fn sharded_modules_are_not_recorded() {
+    run(2, is_not_recorded);
 }

@@ -75,8 +75,8 @@ fn shard(net: &mut Net, group: &ProcessGroup, way: Way) -> Vec<nn::parallel::Ful
     let mesh = DeviceMesh::new(group, dims).unwrap();
     let group = if way.replicas > 1 { mesh } else { group.into() };
     let group = &group;
-    let mut options = FullyShardOptions::default();
-    options.reshard_after_forward = way.reshard_after_forward;
+    let reshard_after_forward = way.reshard_after_forward;
+    let options = FullyShardOptions { reshard_after_forward, ..Default::default() };
     let mut handles = Vec::new();
     if way.blocks {
         for block in &mut net.blocks {

@@ -1,7 +1,7 @@
 //! What users do with a sharded model beside training it.
 
 use torchrs::amp::GradScaler;
-use torchrs::distributed::DistributedDataParallel;
+use torchrs::distributed::{DeviceMesh, DistributedDataParallel};
 use torchrs::nn::parallel::{FullyShardOptions, MixedPrecisionPolicy, fully_shard};
 use torchrs::nn::{self, Forward, Linear, Module, Sequential, init};
 use torchrs::optim::{Adam, Muon, Optimizer, SGD, SGDOptions};
@@ -42,6 +42,12 @@ fn written(rank: usize, (job, ()): (Job, ())) {
     group.broadcast(&other.bias.as_ref().unwrap().detach(), 0).unwrap();
     layer.load_state_dict(&other.state_dict(), true).unwrap();
     assert_eq!(layer.weight.to_vec::<f32>(), other.weight.to_vec::<f32>());
+    // Copies of the values are each rank's own.
+    let copies = layer.state_dict();
+    let copies: Vec<Tensor> = copies.iter().map(|(_, t)| t.detach().clone_contiguous()).collect();
+    if rank == 0 {
+        assert_eq!(copies[0].to_vec::<f32>(), other.weight.to_vec::<f32>());
+    }
     let rows = [0..3, 3..5][rank].clone();
     let expected = other.weight.narrow(0, rows.start, rows.len()).to_vec::<f32>();
     assert_eq!(layer.parameters()[0].to_vec::<f32>(), expected);
@@ -59,7 +65,7 @@ fn read_by_one(rank: usize, (job, ()): (Job, ())) {
     fully_shard(&mut net, &group, Default::default()).unwrap();
     let before = autograd::no_grad(|| net.forward(&ones()));
     if rank == 1 {
-        assert!(net.parameters().iter().all(|p| p.abs().max().item() >= 0.0));
+        net.parameters().iter().for_each(|p| _ = std::hint::black_box(p.to_vec::<f32>()));
     }
     let after = autograd::no_grad(|| net.forward(&ones()));
     assert_eq!(before.to_vec::<f32>(), after.to_vec::<f32>());
@@ -132,7 +138,8 @@ fn mixed(rank: usize, (job, ()): (Job, ())) {
     let group = job.join(rank);
     torchrs::manual_seed(4);
     let mut net = model();
-    let options = FullyShardOptions::default().mp_policy(MixedPrecisionPolicy::new(Dtype::BF16));
+    let mp_policy = MixedPrecisionPolicy { param_dtype: Some(Dtype::BF16), ..Default::default() };
+    let options = FullyShardOptions { mp_policy, ..Default::default() };
     fully_shard(&mut net, &group, options).unwrap();
     let mut optimizer = SGD::new(net.parameters(), SGDOptions { lr: 0.1, ..Default::default() });
     let mut losses = Vec::new();
@@ -238,4 +245,80 @@ fn overflows(rank: usize, (job, ()): (Job, ())) {
 #[test]
 fn an_overflow_on_one_rank_keeps_all_from_stepping() {
     on(2, overflows, &());
+}
+
+/// A backward that fails leaves nothing for the next one, and a gradient of one's own counts whole.
+fn goes_on(rank: usize, (job, ()): (Job, ())) {
+    let group = job.join(rank);
+    torchrs::manual_seed(2);
+    let (mut net, plain) = (model(), {
+        torchrs::manual_seed(2);
+        model()
+    });
+    for layer in net.iter_mut().filter(|layer| !layer.parameters().is_empty()) {
+        fully_shard(layer, &group, Default::default()).unwrap();
+    }
+    let loss = |net: &Sequential| net.forward(&ones()).square().mean();
+    loss(&plain).backward();
+    let failed = catch(|| {
+        let hidden = net.get(0).unwrap().forward(&ones());
+        // The last layer's gradients are on their way by then.
+        hidden.register_hook(|_| panic!("in the middle"));
+        net.get(2).unwrap().forward(&hidden.relu()).square().mean().backward();
+    });
+    assert!(failed.is_err());
+    net.zero_grad();
+    loss(&net).backward();
+    for (own, whole) in net.parameters().iter().zip(plain.parameters()) {
+        let first = whole.shape()[0].div_ceil(2) * rank;
+        let expected = whole.grad().unwrap().narrow(0, first, own.shape()[0]);
+        assert_eq!(own.grad().unwrap().to_vec::<f32>(), expected.to_vec::<f32>());
+    }
+    for all in [net.parameters(), plain.parameters()] {
+        all.iter().for_each(|p| p.set_grad(Some(p.grad().unwrap() * 2.0)));
+    }
+    let norms = [&net, &plain].map(|net| nn::clip_grad_norm_(&net.parameters(), 1e9).item());
+    assert!((norms[0] - norms[1]).abs() < 1e-5 * norms[1], "{norms:?}");
+}
+
+#[test]
+fn a_backward_that_failed_leaves_nothing() {
+    on(2, goes_on, &());
+}
+
+/// A switch of a module is also that of those inside; a part of a larger mesh is by itself; what is ignored stays whole.
+fn parts(rank: usize, (job, ()): (Job, ())) {
+    let group = job.join(rank);
+    let mesh = DeviceMesh::new(&group, [("stage", 2), ("shard", 2)]).unwrap();
+    let shards = mesh.slice(&["shard"]).unwrap();
+    // Another model on each half of the ranks.
+    let width = 4 + 2 * mesh.coordinates().unwrap()[0];
+    let mut net = Sequential::new().append(Linear::new(6, width)).append(Linear::no_bias(width, 3));
+    fully_shard(net.iter_mut().next().unwrap(), &shards, Default::default()).unwrap();
+    let whole = fully_shard(&mut net, &shards, Default::default()).unwrap();
+    assert_eq!(net.parameters()[0].shape(), [width / 2, 6]);
+    whole.set_requires_gradient_sync(false);
+    net.forward(&ones()).sum().backward();
+    assert!(net.parameters().iter().all(|p| p.grad().is_none()), "none is reduced");
+    whole.set_requires_gradient_sync(true);
+    net.forward(&ones()).sum().backward();
+    assert!(net.parameters().iter().all(|p| p.grad().is_some()));
+
+    let mut layer = Linear::new(4, 4);
+    let bias = layer.bias.as_ref().unwrap().tensor().clone();
+    let keep = FullyShardOptions { ignored_params: vec![bias], ..Default::default() };
+    fully_shard(&mut layer, &group, keep.clone()).unwrap();
+    assert_eq!(
+        (layer.parameters()[0].shape(), layer.parameters()[1].shape()),
+        (&[1, 4][..], &[4][..])
+    );
+    let ignored_params = vec![net.parameters().remove(0)];
+    let ignored = FullyShardOptions { ignored_params, ..Default::default() };
+    let error = fully_shard(&mut Linear::new(2, 2), &group, ignored).unwrap_err().to_string();
+    assert!(error.contains("ignored_params") && error.contains("has sharded"), "{error}");
+}
+
+#[test]
+fn parts_of_modules_and_of_meshes() {
+    on(4, parts, &());
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::files::{ShardFiles, open_text, shorter};
+use super::files::{ShardFiles, check_row_begins, open_text, shorter};
 use crate::data::shared::Shared;
 use crate::data::stream::counts::counted;
 use crate::data::stream::sharded::{ShardReader, ShardedSource};
@@ -94,6 +94,8 @@ impl<T: DeserializeOwned + Send + 'static> ShardedSource for Csv<T> {
             if cursor > len {
                 return Err(shorter(path, cursor, len));
             }
+            // The crate's places are behind a carriage return, before its line feed.
+            check_row_begins(path, cursor, b"\r\n")?;
             let mut position = csv::Position::new();
             position.set_byte(cursor);
             reader.seek(position).map_err(fault)?;
@@ -153,5 +155,38 @@ impl<T: DeserializeOwned + Send + 'static> ShardReader for Rows<T> {
 
     fn cursor(&self) -> u64 {
         self.reader.position().byte()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_within_a_row_is_that_of_another_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let put = |text: &str| std::fs::write(file.path(), text).unwrap();
+        let rows = Csv::<(String, u32)>::new(file.path()).unwrap();
+        for end in ["\n", "\r\n"] {
+            put(&["name,size", "a,1", "\"b\nc\",23", "d,4"].join(end));
+            let mut reader = rows.open_shard(0, 0).unwrap();
+            let mut all = Vec::new();
+            let mut cursors = vec![reader.cursor()];
+            while let Some((_, size)) = reader.next().unwrap() {
+                all.push(size);
+                cursors.push(reader.cursor());
+            }
+            assert_eq!(all, [1, 23, 4]);
+            for (read, cursor) in cursors.iter().enumerate() {
+                let mut rest = rows.open_shard(0, *cursor).unwrap();
+                let sizes = std::iter::from_fn(|| rest.next().unwrap().map(|(_, size)| size));
+                assert_eq!(sizes.collect::<Vec<_>>(), all[read..], "{end:?}, {read} rows read");
+            }
+            // A row more in front.
+            put(&["name,size", "aaaa,1", "d,4", "e,5"].join(end));
+            let error =
+                rows.open_shard(0, cursors[1]).err().expect("it is within a row").to_string();
+            assert!(error.contains("in the middle of a row"), "{error}");
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Context, Error, Result};
@@ -135,6 +136,24 @@ pub(super) fn open_text(path: &Path, cursor: u64) -> Result<BufReader<File>> {
     }
     file.seek(SeekFrom::Start(cursor)).context(what)?;
     Ok(BufReader::with_capacity(64 << 10, file))
+}
+
+/// Checks that a row begins at `cursor`: behind one of the bytes that end rows. The last row may end with the file.
+///
+/// # Errors
+/// [`Error::File`] where the file is another one than when the cursor was saved.
+pub(super) fn check_row_begins(path: &Path, cursor: u64, ends: &[u8]) -> Result<()> {
+    let what = || format!("read {}", path.display());
+    let file = File::open(path).context(what)?;
+    if cursor == 0 || cursor == file.metadata().context(what)?.len() {
+        return Ok(());
+    }
+    let mut before = [0];
+    file.read_exact_at(&mut before, cursor - 1).context(what)?;
+    if ends.contains(&before[0]) {
+        return Ok(());
+    }
+    Err(Error::file(path, format!("changed: the state is at {cursor}, in the middle of a row")))
 }
 
 /// The error of a place behind a file's end.

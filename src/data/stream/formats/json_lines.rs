@@ -1,14 +1,14 @@
 //! JSON Lines: a value on each line.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::files::{ShardFiles, open_text};
+use super::files::{ShardFiles, check_row_begins, open_text};
 use crate::data::shared::Shared;
 use crate::data::stream::counts::counted;
 use crate::data::stream::sharded::{ShardReader, ShardedSource};
@@ -88,17 +88,8 @@ pub struct Lines<T> {
 
 impl<T> Lines<T> {
     fn open(path: &Path, cursor: u64) -> Result<Self> {
-        let mut file = open_text(path, cursor)?;
-        // A line begins where another has ended. The last one may end with the file.
-        if cursor > 0 {
-            let what = || format!("read {}", path.display());
-            let mut before = [0];
-            file.seek_relative(-1).and_then(|()| file.read_exact(&mut before)).context(what)?;
-            if before != *b"\n" && !file.fill_buf().context(what)?.is_empty() {
-                let message = format!("changed: the state is at {cursor}, in the middle of a line");
-                return Err(Error::file(path, message));
-            }
-        }
+        let file = open_text(path, cursor)?;
+        check_row_begins(path, cursor, b"\n")?;
         Ok(Lines { path: path.to_owned(), file, line: Vec::new(), cursor, row: PhantomData })
     }
 
@@ -167,7 +158,7 @@ mod tests {
         // The same length, and numbers that would have been read.
         put("123\n45");
         let error = rest(2).unwrap_err().to_string();
-        assert!(error.contains("changed: the state is at 2, in the middle of a line"), "{error}");
+        assert!(error.contains("changed: the state is at 2, in the middle of a row"), "{error}");
         assert_eq!(rest(4).unwrap(), [45]);
     }
 }

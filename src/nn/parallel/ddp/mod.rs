@@ -97,7 +97,9 @@ impl<M: Module> DistributedDataParallel<M> {
                 "has no parameter that requires a gradient: there would be nothing to average";
             return Err(Error::argument("DistributedDataParallel", "module", what));
         }
-        if let Some((name, _)) = module.named_parameters().iter().find(|(_, p)| p.is_sharded()) {
+        if let Some((name, _)) =
+            module.named_parameters().iter().find(|(_, p)| p.together().is_some())
+        {
             let what = format!(
                 "has parameter `{name}`, which `fully_shard` has sharded, and which averages its gradients already; use \
                  the module as it is, or a mesh of two dimensions for replicas"

@@ -20,11 +20,12 @@ use super::layout::{Chunks, Line};
 use super::present;
 use crate::amp::Suspended;
 use crate::autograd::{Together, WeakTensor, no_grad};
+use crate::cuda::{Stream, graph};
 use crate::distributed::{Origin, ProcessGroup, ReduceOp, Work, join_some};
-use crate::error::{Result, throw};
+use crate::error::{Error, Result, throw};
 use crate::storage::on_demand::Brings;
 use crate::storage::{Device, Storage, WeakStorage};
-use crate::tensor::{Dtype, Layout, Tensor};
+use crate::tensor::{Dtype, Layout, Tensor, kinds_of};
 
 /// The parameters of one module over the ranks of a mesh.
 pub(super) struct ShardGroup {
@@ -36,8 +37,8 @@ pub(super) struct ShardGroup {
     pub(super) replicas: Option<ProcessGroup>,
     pub(super) lines: Vec<Parts>,
     pub(super) reduce_dtype: Option<Dtype>,
-    /// The numbers of the groups of modules inside.
-    pub inner: Vec<usize>,
+    /// The groups of modules inside.
+    pub inner: Vec<Weak<ShardGroup>>,
     pub reshards_after_forward: AtomicBool,
     pub reshards_after_backward: AtomicBool,
     /// Whether backward reduces gradients.
@@ -63,19 +64,24 @@ pub(super) struct Member {
     pub(super) whole: WeakTensor,
     storage: OnceLock<WeakStorage>,
     pub(super) shard: Tensor,
-    /// Its number among the group's.
-    number: usize,
 }
 
 #[derive(Default)]
 pub(super) struct State {
     phase: Phase,
-    /// The backward pass that `ready` is about.
-    pub(super) pass: Option<u64>,
-    pub(super) ready: Vec<bool>,
+    /// A backward has reached some of the parameters.
+    pub(super) in_backward: bool,
+    /// How many it has not reached.
     pub(super) missing: usize,
     /// Gradients on their way, one for each line.
     pub(super) reducing: Vec<Reducing>,
+}
+
+impl State {
+    pub(super) fn forget_backward(&mut self) {
+        (self.in_backward, self.missing) = (false, 0);
+        self.reducing.clear();
+    }
 }
 
 #[derive(Default)]
@@ -132,7 +138,7 @@ pub(super) struct Plan {
     pub params: Vec<(String, Tensor)>,
     pub param_dtype: Option<Dtype>,
     pub reduce_dtype: Option<Dtype>,
-    pub inner: Vec<usize>,
+    pub inner: Vec<Weak<ShardGroup>>,
     pub reshards_after_forward: bool,
     pub number: usize,
 }
@@ -141,15 +147,8 @@ impl ShardGroup {
     /// Cuts the parameters; the leaves become wholes. All ranks have the same values.
     pub fn new(plan: Plan) -> Result<Arc<ShardGroup>> {
         let (rank, world) = (plan.shards.rank(), plan.shards.world_size());
-        let mut kinds: Vec<(Dtype, Device)> = Vec::new();
-        for (_, param) in &plan.params {
-            let kind = (param.dtype(), param.device());
-            if !kinds.contains(&kind) {
-                kinds.push(kind);
-            }
-        }
-        let (mut lines, mut sides, mut number) = (Vec::new(), Vec::new(), 0);
-        for (own, device) in kinds {
+        let (mut lines, mut sides) = (Vec::new(), Vec::new());
+        for (own, device) in kinds_of(plan.params.iter().map(|(_, param)| param)) {
             let of_kind = |p: &&(String, Tensor)| (p.1.dtype(), p.1.device()) == (own, device);
             let params: Vec<&(String, Tensor)> = plan.params.iter().filter(of_kind).collect();
             let shapes: Vec<&[usize]> = params.iter().map(|(_, p)| p.shape()).collect();
@@ -173,9 +172,8 @@ impl ShardGroup {
                 let shard = Tensor::from_parts(shards.clone(), layout, own);
                 let shard = shard.requires_grad_(param.requires_grad());
                 shard.hint_name(name);
-                number += 1;
                 let (name, whole) = (name.clone(), param.downgrade());
-                Member { name, whole, storage: OnceLock::new(), shard, number: number - 1 }
+                Member { name, whole, storage: OnceLock::new(), shard }
             };
             let members = line.chunks.iter().zip(&params).map(member).collect();
             let dtype = plan.param_dtype.unwrap_or(own);
@@ -196,13 +194,13 @@ impl ShardGroup {
         });
         sides.iter().for_each(|side| _ = side.group.set(Arc::downgrade(&group)));
         group.install();
+        present::made(&group);
         Ok(group)
     }
 
     /// Makes the leaves wholes.
     fn install(self: &Arc<Self>) {
         let rank = self.shards.rank();
-        let together: Arc<dyn Together> = self.clone();
         for parts in &self.lines {
             for (member, chunks) in parts.members() {
                 let Some(param) = member.whole.upgrade() else { continue };
@@ -212,13 +210,12 @@ impl ShardGroup {
                     let storage = Storage::on_demand(nbytes, param.device(), side.clone());
                     Tensor::from_parts(storage, Layout::contiguous(&[chunks.numel()]), parts.dtype)
                 };
+                let mut kept = None;
                 if let Some(grad) = param.grad() {
                     param.set_grad(None);
                     let (start, numel) = (chunks.offset_of(rank), chunks.numel_of(rank));
                     let own = grad.detach().reshape_to(&[chunks.numel()]).narrow(0, start, numel);
-                    let own = own.reshape_to(member.shard.shape()).clone_contiguous();
-                    own.set_part_of(&together);
-                    member.shard.set_grad(Some(own));
+                    kept = Some(own.reshape_to(member.shard.shape()).clone_contiguous());
                 }
                 // SAFETY: whoever shards a module has it for himself, as one who moves it has: no other thread uses the
                 // tensor, and addresses are used no longer than an op runs.
@@ -227,14 +224,15 @@ impl ShardGroup {
                 // Also where it is frozen now.
                 let wants_grad = param.requires_grad();
                 param.requires_grad_(true);
-                let (group, number) = (Arc::downgrade(self), member.number);
+                let group = Arc::downgrade(self);
                 param.register_post_accumulate_grad_hook(move |_| {
                     if let Some(group) = group.upgrade() {
-                        group.gradient_is_there(number);
+                        group.gradient_is_there();
                     }
                 });
                 param.requires_grad_(wants_grad);
-                param.set_shard(&member.shard, together.clone());
+                param.set_shard(&member.shard, self.clone());
+                member.shard.set_grad(kept);
             }
         }
     }
@@ -263,6 +261,7 @@ impl ShardGroup {
             }
             Phase::Parked(wholes) if self.are_good(&wholes) => wholes,
             Phase::Parked(_) | Phase::Away => {
+                self.refuse_capture()?;
                 let gathered = self.without_modes(|| self.gather())?;
                 self.arrange(gathered)
             }
@@ -283,9 +282,26 @@ impl ShardGroup {
     pub fn reshard(&self) {
         let mut state = self.state.lock();
         self.park(&mut state);
-        if let Phase::Parked(_) = state.phase {
+        if let Phase::Parked(wholes) = &state.phase {
+            if wholes.iter().any(|whole| whole.memory.may_be_recorded()) {
+                throw(Error::Device(format!(
+                    "fully_shard: a graph was recorded while the parameters {} were gathered: it would go on with their \
+                     memory, which is given back now; drop the graph, and replay none of sharded modules",
+                    self.names()
+                )));
+            }
             state.phase = Phase::Away;
         }
+    }
+
+    /// A graph has fixed addresses.
+    fn refuse_capture(&self) -> Result<()> {
+        for gpu in self.lines.iter().filter_map(|parts| parts.flat.device().gpu()) {
+            let advice = "their memory comes and goes: run sharded modules without graphs";
+            let what = format_args!("fully_shard: the parameters {}", self.names());
+            graph::refuse(Stream::current(gpu)?, what, advice)?;
+        }
+        Ok(())
     }
 
     /// Has the shards in the place of the wholes, which stay for later.
@@ -389,11 +405,6 @@ impl ShardGroup {
         let wants = |member: &&Member| member.shard.requires_grad();
         self.lines.iter().map(|parts| parts.members.iter().filter(wants).count()).sum()
     }
-
-    /// How many parameters it has.
-    pub(super) fn len(&self) -> usize {
-        self.lines.iter().map(|parts| parts.members.len()).sum()
-    }
 }
 
 impl Parts {
@@ -439,8 +450,7 @@ impl Parts {
     pub(super) fn scatter(&self, grads: &[Option<Tensor>], world: usize, dtype: Dtype) -> Tensor {
         let line = &self.line;
         let all = Tensor::empty([world * line.numel], (dtype, self.flat.device()));
-        for ((member, chunks), grad) in self.members().zip(grads) {
-            let _ = member;
+        for (chunks, grad) in line.chunks.iter().zip(grads) {
             each_chunk(chunks, world, |of_whole, start, length, ranks| {
                 let to = all.reshape_to(&[world, line.numel]);
                 let to = to.narrow(0, ranks.start, ranks.len()).narrow(1, start, length);

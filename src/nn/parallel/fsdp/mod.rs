@@ -18,9 +18,9 @@ mod present;
 mod reduce;
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
 
 pub use options::{FullyShardOptions, MixedPrecisionPolicy};
 
@@ -87,20 +87,30 @@ pub fn fully_shard<M: Module + ?Sized>(
         }
     });
     found.check()?;
+    if let Some(place) = options.ignored_params.iter().position(|param| param.together().is_some())
+    {
+        let what = format!(
+            "has tensor {place}, which an earlier call has sharded: leave it out of all calls"
+        );
+        return Err(Error::argument("fully_shard", "ignored_params", what));
+    }
     let Found { params, inner, .. } = found;
     let reshards_after_forward = options.reshard_after_forward.unwrap_or(inner.is_empty());
-    origin.over(|| {
-        verify("fully_shard", mesh.whole(), "parameter", &params)?;
-        let values: Vec<Tensor> = params.iter().map(|(_, param)| param.clone()).collect();
-        broadcast_all(mesh.whole(), &values)
-    })?;
+    let values: Vec<Tensor> = params.iter().map(|(_, param)| param.clone()).collect();
+    // Those who have the other shards, and then those who have the same: all have the values of the first.
+    for group in [Some(&shards), replicas.as_ref()].into_iter().flatten() {
+        origin.over(|| {
+            verify("fully_shard", group, "parameter", &params)?;
+            broadcast_all(group, &values)
+        })?;
+    }
     let plan = Plan {
         shards,
         replicas,
         params,
         param_dtype: options.mp_policy.param_dtype,
         reduce_dtype: options.mp_policy.reduce_dtype,
-        inner,
+        inner: present::numbered(&inner),
         reshards_after_forward,
         number: next_number(),
     };
@@ -205,19 +215,25 @@ impl FullyShard {
         self.group.reshard();
     }
 
-    /// Whether backward reduces gradients; without, they add up whole, for accumulation over several batches.
+    /// Whether backward reduces gradients, here and in the modules inside; without, they add up whole, for accumulation
+    /// over several batches.
     pub fn set_requires_gradient_sync(&self, sync: bool) {
-        self.group.syncs.store(sync, Relaxed);
+        self.each(|group| group.syncs.store(sync, Relaxed));
     }
 
-    /// Whether the parameters are given back after forward.
+    /// Whether the parameters are given back after forward, here and in the modules inside.
     pub fn set_reshard_after_forward(&self, reshard: bool) {
-        self.group.reshards_after_forward.store(reshard, Relaxed);
+        self.each(|group| group.reshards_after_forward.store(reshard, Relaxed));
     }
 
-    /// Whether the parameters are given back after backward.
+    /// Whether the parameters are given back after backward, here and in the modules inside.
     pub fn set_reshard_after_backward(&self, reshard: bool) {
-        self.group.reshards_after_backward.store(reshard, Relaxed);
+        self.each(|group| group.reshards_after_backward.store(reshard, Relaxed));
+    }
+
+    fn each(&self, f: impl Fn(&ShardGroup)) {
+        f(&self.group);
+        self.group.inner.iter().filter_map(Weak::upgrade).for_each(|group| f(&group));
     }
 }
 

@@ -6,8 +6,14 @@ use crate::tensor::{Dtype, Tensor};
 /// Dtypes of a sharded model (`torch.distributed.fsdp.MixedPrecisionPolicy`).
 ///
 /// Shards stay in the dtype that the parameters had, and so do an optimizer's states and the gradients that it sees.
+///
+/// ```
+/// use torchrs::{Dtype, nn::parallel::{FullyShardOptions, MixedPrecisionPolicy}};
+/// let mp_policy = MixedPrecisionPolicy { param_dtype: Some(Dtype::BF16), ..Default::default() };
+/// let options = FullyShardOptions { mp_policy, ..Default::default() };
+/// assert_eq!(options.mp_policy.reduce_dtype, None);
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct MixedPrecisionPolicy {
     /// The dtype in which parameters are gathered and used; by default their own.
     pub param_dtype: Option<Dtype>,
@@ -16,24 +22,6 @@ pub struct MixedPrecisionPolicy {
 }
 
 impl MixedPrecisionPolicy {
-    /// Parameters in `param_dtype`, gradients reduced in that of the shards.
-    ///
-    /// ```
-    /// use torchrs::{Dtype, nn::parallel::MixedPrecisionPolicy};
-    /// let policy = MixedPrecisionPolicy::new(Dtype::BF16);
-    /// assert_eq!((policy.param_dtype, policy.reduce_dtype), (Some(Dtype::BF16), None));
-    /// ```
-    pub fn new(param_dtype: Dtype) -> Self {
-        MixedPrecisionPolicy { param_dtype: Some(param_dtype), reduce_dtype: None }
-    }
-
-    /// The same with gradients reduced in `reduce_dtype`.
-    #[must_use]
-    pub fn reduce_dtype(mut self, reduce_dtype: Dtype) -> Self {
-        self.reduce_dtype = Some(reduce_dtype);
-        self
-    }
-
     pub(super) fn check(&self) -> Result<()> {
         for (name, dtype) in
             [("param_dtype", self.param_dtype), ("reduce_dtype", self.reduce_dtype)]
@@ -50,7 +38,6 @@ impl MixedPrecisionPolicy {
 
 /// How [`fully_shard`](super::fully_shard) shards a module.
 #[derive(Debug, Clone, Default)]
-#[non_exhaustive]
 pub struct FullyShardOptions {
     /// Whether the module's parameters are given back after its forward, and gathered again for backward: less memory,
     /// and half as much communication more. By default they are, except for those of a module with sharded modules
@@ -60,27 +47,4 @@ pub struct FullyShardOptions {
     pub mp_policy: MixedPrecisionPolicy,
     /// Parameters that stay whole on every rank, such as small ones. Nobody reduces their gradients.
     pub ignored_params: Vec<Tensor>,
-}
-
-impl FullyShardOptions {
-    /// Gives parameters back after forward, or keeps them until backward is through them.
-    #[must_use]
-    pub fn reshard_after_forward(mut self, reshard: bool) -> Self {
-        self.reshard_after_forward = Some(reshard);
-        self
-    }
-
-    /// Sets the dtypes.
-    #[must_use]
-    pub fn mp_policy(mut self, policy: MixedPrecisionPolicy) -> Self {
-        self.mp_policy = policy;
-        self
-    }
-
-    /// Leaves these parameters whole.
-    #[must_use]
-    pub fn ignored_params(mut self, params: Vec<Tensor>) -> Self {
-        self.ignored_params = params;
-        self
-    }
 }

@@ -1,4 +1,4 @@
-//! Whose wholes take memory at the moment, and whose gradients are on their way: of all groups of this process.
+//! All groups of this process: whose wholes take memory at the moment, and whose gradients are on their way.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
@@ -8,8 +8,24 @@ use parking_lot::Mutex;
 use super::group::ShardGroup;
 use crate::autograd::is_in_backward;
 
+static ALL: Mutex<Vec<Weak<ShardGroup>>> = Mutex::new(Vec::new());
 static PRESENT: Mutex<Vec<Weak<ShardGroup>>> = Mutex::new(Vec::new());
 static REDUCING: Mutex<Weak<ShardGroup>> = Mutex::new(Weak::new());
+
+/// A group is there from now on.
+pub(super) fn made(group: &Arc<ShardGroup>) {
+    let mut all = ALL.lock();
+    all.retain(|other| other.strong_count() > 0);
+    all.push(Arc::downgrade(group));
+}
+
+/// The groups that have these numbers.
+pub(super) fn numbered(numbers: &[usize]) -> Vec<Weak<ShardGroup>> {
+    let is_one = |group: &&Weak<ShardGroup>| {
+        group.upgrade().is_some_and(|group| numbers.contains(&group.number))
+    };
+    ALL.lock().iter().filter(is_one).cloned().collect()
+}
 
 /// A group's wholes are used now. In forward those before it are not needed any more, but for those of modules that it is
 /// part of; in backward a group ends by itself, once its gradients are there.
@@ -24,7 +40,7 @@ pub(super) fn arrived(group: &Arc<ShardGroup>) {
                 return false;
             }
             let is_over = other.reshards_after_forward.load(Relaxed)
-                && !other.inner.contains(&group.number)
+                && !other.inner.iter().any(|inner| inner.as_ptr() == Arc::as_ptr(group))
                 && (!in_backward || other.trained() == 0);
             if is_over {
                 gone.push(other);

@@ -3,30 +3,26 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::group::{Member, Parts, Reducing, ShardGroup, State};
+use super::group::{Member, Parts, Reducing, ShardGroup};
 use super::present;
-use crate::autograd::{Together, current_pass, queue_callback};
+use crate::autograd::{if_backward_fails, queue_callback};
 use crate::distributed::ReduceOp;
 use crate::error::{Result, throw};
 use crate::profiler::{self, Category, Phase};
 use crate::tensor::Tensor;
 
 impl ShardGroup {
-    /// A whole has its gradient of this backward.
-    pub(super) fn gradient_is_there(self: &Arc<Self>, number: usize) {
-        let pass = current_pass().id;
+    /// A whole has a gradient of this backward.
+    pub(super) fn gradient_is_there(self: &Arc<Self>) {
         let mut state = self.state.lock();
-        if state.pass != Some(pass) {
-            // Another one may have failed in the middle.
-            state.pass = Some(pass);
-            state.ready = vec![false; self.len()];
-            state.missing = self.trained();
-            let group = self.clone();
+        if !state.in_backward {
+            (state.in_backward, state.missing) = (true, self.trained());
+            let (group, same) = (self.clone(), self.clone());
             queue_callback(move || group.end_of_backward());
+            // What it has left is no part of the next one.
+            if_backward_fails(move || same.state.lock().forget_backward());
         }
-        if !std::mem::replace(&mut state.ready[number], true) {
-            state.missing = state.missing.saturating_sub(1);
-        }
+        state.missing = state.missing.saturating_sub(1);
         if state.missing == 0 {
             drop(state);
             self.all_are_there().unwrap_or_else(|error| throw(error));
@@ -50,8 +46,7 @@ impl ShardGroup {
     }
 
     /// Starts to reduce what the wholes have.
-    fn start(self: &Arc<Self>) -> Result<Vec<Reducing>> {
-        let group: Arc<dyn Together> = self.clone();
+    fn start(&self) -> Result<Vec<Reducing>> {
         let world = self.shards.world_size();
         let line = |parts: &Parts| {
             let take = |member: &Member| {
@@ -66,7 +61,7 @@ impl ShardGroup {
                 // A shard is the whole, and so is its gradient.
                 for (member, grad) in parts.members.iter().zip(grads) {
                     let grad = grad.map(|grad| grad.to_dtype(dtype).to_dtype(parts.flat.dtype()));
-                    member.accumulate(grad.unwrap_or_else(|| member.shard.zeros_like()), &group);
+                    member.accumulate(grad.unwrap_or_else(|| member.shard.zeros_like()));
                 }
                 return Ok(None);
             }
@@ -86,8 +81,7 @@ impl ShardGroup {
     }
 
     /// Gives the shards the gradients that are on their way, if some are.
-    pub(super) fn settle(self: &Arc<Self>) -> Result<()> {
-        let group: Arc<dyn Together> = self.clone();
+    pub(super) fn settle(&self) -> Result<()> {
         let reducing = std::mem::take(&mut self.state.lock().reducing);
         self.without_modes(|| {
             for (parts, Reducing { output, work }) in self.lines.iter().zip(reducing) {
@@ -96,7 +90,7 @@ impl ShardGroup {
                     let origin = self.origin("the gradients, over replicas, of");
                     origin.over(|| replicas.all_reduce(&output, ReduceOp::Avg))?;
                 }
-                parts.accumulate(&output.to_dtype(parts.flat.dtype()), &group);
+                parts.accumulate(&output.to_dtype(parts.flat.dtype()));
             }
             Ok(())
         })
@@ -108,9 +102,8 @@ impl ShardGroup {
         let _phase = Phase::work();
         let is_through = {
             let mut state = self.state.lock();
-            let State { pass, missing, .. } = &mut *state;
-            *pass = None;
-            std::mem::take(missing) == 0
+            state.in_backward = false;
+            std::mem::take(&mut state.missing) == 0
         };
         let rest = if is_through { Ok(()) } else { self.all_are_there() };
         rest.and_then(|()| self.settle()).unwrap_or_else(|error| throw(error));
@@ -119,26 +112,23 @@ impl ShardGroup {
 
 impl Parts {
     /// Adds a line of gradients to those of the shards.
-    fn accumulate(&self, line: &Tensor, group: &Arc<dyn Together>) {
+    fn accumulate(&self, line: &Tensor) {
         for (member, chunks) in self.members() {
             let grad = line.narrow(0, chunks.start, member.shard.numel());
-            member.accumulate(grad.reshape_to(member.shard.shape()).detach(), group);
+            member.accumulate(grad.reshape_to(member.shard.shape()).detach());
         }
     }
 }
 
 impl Member {
     /// Adds a gradient to that of the shard.
-    fn accumulate(&self, grad: Tensor, group: &Arc<dyn Together>) {
+    fn accumulate(&self, grad: Tensor) {
         if !self.shard.requires_grad() {
             return;
         }
         match self.shard.grad() {
             Some(sum) => _ = sum.add_(&grad),
-            None => {
-                grad.set_part_of(group);
-                self.shard.set_grad(Some(grad));
-            }
+            None => self.shard.set_grad(Some(grad)),
         }
     }
 }
