@@ -19,7 +19,7 @@ use super::words;
 use crate::error::{Context, Error, Result};
 use crate::profiler::{Phase, notes};
 
-const STATE: &str = "state.json";
+pub(super) const STATE: &str = "state.json";
 const FORMAT: &str = "torchrs-checkpoint";
 const VERSION: u64 = 1;
 /// The value that [`Checkpoint::with_score`] adds.
@@ -257,7 +257,7 @@ impl Checkpoint {
 }
 
 /// The names of the groups of tensors, and the values, that `state.json` of the folder holds.
-fn read_state(path: &Path) -> Result<(Vec<String>, BTreeMap<String, Value>)> {
+pub(super) fn read_state(path: &Path) -> Result<(Vec<String>, BTreeMap<String, Value>)> {
     let file = path.join(STATE);
     let bytes = fs::read(&file).context(|| format!("open {}", file.display()))?;
     let damaged = |why: String| Error::file(&file, why);

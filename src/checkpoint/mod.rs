@@ -29,6 +29,7 @@
 //! ```
 
 mod archive;
+pub mod distributed;
 mod folder;
 mod header;
 mod mapped;

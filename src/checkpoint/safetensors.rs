@@ -41,10 +41,29 @@ fn file_dtype(dtype: Dtype) -> Option<FileDtype> {
 }
 
 fn checksum(dtype: FileDtype, shape: &[usize], bytes: &[u8]) -> u32 {
-    let mut crc = flate2::Crc::new();
-    crc.update(format!("{dtype:?} {shape:?}").as_bytes());
+    let mut crc = begun_checksum(dtype, shape);
     crc.update(bytes);
     crc.sum()
+}
+
+/// The checksum of a tensor whose bytes are still to come.
+fn begun_checksum(dtype: FileDtype, shape: &[usize]) -> flate2::Crc {
+    let mut crc = flate2::Crc::new();
+    crc.update(format!("{dtype:?} {shape:?}").as_bytes());
+    crc
+}
+
+/// The same of one of our dtypes. That of c128 is never compared.
+pub(super) fn type_checksum(dtype: Dtype, shape: &[usize]) -> flate2::Crc {
+    file_dtype(dtype).map_or_else(flate2::Crc::new, |dtype| begun_checksum(dtype, shape))
+}
+
+/// The checksums by name, if the header has any.
+pub(super) fn checksums(path: &Path, header: &Metadata) -> Result<Option<BTreeMap<String, u32>>> {
+    let text = header.metadata().as_ref().and_then(|metadata| metadata.get(CHECKSUMS));
+    text.map(|text| serde_json::from_str(text)).transpose().map_err(|e| {
+        Error::file(path, format!("the table of checksums in its header is damaged: {e}"))
+    })
 }
 
 /// Writes tensors to a safetensors file and syncs it to disk. `metadata` goes into the header. Equal
@@ -152,13 +171,7 @@ pub fn load_file(path: impl AsRef<Path>) -> Result<TensorMap> {
     let file = File::open(path).context(|| format!("open {}", path.display()))?;
     let length = file.metadata().context(|| format!("open {}", path.display()))?.len();
     let (start, header) = read_header(path, &file, length)?;
-    let sums: Option<BTreeMap<String, u32>> =
-        match header.metadata().as_ref().and_then(|m| m.get(CHECKSUMS)) {
-            Some(text) => Some(serde_json::from_str(text).map_err(|e| {
-                Error::file(path, format!("the table of checksums in its header is damaged: {e}"))
-            })?),
-            None => None,
-        };
+    let sums = checksums(path, &header)?;
     let mut out = TensorMap::new();
     for name in header.offset_keys() {
         let info = header.info(&name).expect("one of its own names");
