@@ -11,10 +11,19 @@ use crate::tensor::{Tensor, TensorImpl};
 pub(crate) enum Sharding {
     /// Of the whole: this rank's part, and who keeps the parts together.
     Whole { shard: Tensor, group: Arc<dyn Together> },
-    /// Of the shard.
-    Shard { whole: WeakTensor, group: Weak<dyn Together> },
+    /// Of the shard, and where it lies in the whole.
+    Shard { whole: WeakTensor, group: Weak<dyn Together>, placement: Placement },
     /// Of a shard's gradient.
     Part { group: Weak<dyn Together> },
+}
+
+/// Where a part of a tensor lies in the whole: a box.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Placement {
+    /// The shape of the whole.
+    pub shape: Vec<usize>,
+    /// Where the part begins in each dimension.
+    pub offsets: Vec<usize>,
 }
 
 /// Those who have the parts of some parameters.
@@ -51,9 +60,13 @@ impl Tensor {
         WeakTensor(self.0.downgrade())
     }
 
-    /// Makes this leaf the whole of a sharded parameter, and `shard` its shard.
-    pub(crate) fn set_shard(&self, shard: &Tensor, group: Arc<dyn Together>) {
-        let of_shard = Sharding::Shard { whole: self.downgrade(), group: Arc::downgrade(&group) };
+    /// Makes this leaf the whole of a sharded parameter, and `shard`, the rows from `first` on, its shard.
+    pub(crate) fn set_shard(&self, shard: &Tensor, first: usize, group: Arc<dyn Together>) {
+        let mut offsets = vec![0; self.shape().len()];
+        offsets[0] = first;
+        let placement = Placement { shape: self.shape().to_vec(), offsets };
+        let (whole, of) = (self.downgrade(), Arc::downgrade(&group));
+        let of_shard = Sharding::Shard { whole, group: of, placement };
         shard.with_meta(|m| m.sharding = Some(Box::new(of_shard)));
         let of_whole = Sharding::Whole { shard: shard.clone(), group };
         self.with_meta(|m| m.sharding = Some(Box::new(of_whole)));
@@ -68,6 +81,14 @@ impl Tensor {
     pub(crate) fn shard(&self) -> Option<Tensor> {
         self.peek_meta(|m| match m.sharding.as_deref() {
             Some(Sharding::Whole { shard, .. }) => Some(shard.clone()),
+            _ => None,
+        })
+    }
+
+    /// Where this lies in the whole, if it is the shard of a parameter.
+    pub(crate) fn placement(&self) -> Option<Placement> {
+        self.peek_meta(|m| match m.sharding.as_deref() {
+            Some(Sharding::Shard { placement, .. }) => Some(placement.clone()),
             _ => None,
         })
     }
@@ -91,7 +112,7 @@ impl Tensor {
     /// Notes of a shard's new gradient that it is a part. Without one, what a backward has left with the whole goes too.
     pub(super) fn shard_gets(&self, grad: Option<&Tensor>) {
         let of_shard = self.peek_meta(|m| match m.sharding.as_deref() {
-            Some(Sharding::Shard { whole, group }) => Some((whole.upgrade(), group.clone())),
+            Some(Sharding::Shard { whole, group, .. }) => Some((whole.upgrade(), group.clone())),
             _ => None,
         });
         let Some((whole, group)) = of_shard else { return };

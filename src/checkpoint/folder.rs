@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::TensorMap;
+use super::distributed::INDEX;
 use super::raw::{error_of, room_for};
 use super::replacing::{
     Temporary, followed, is_temporary_of, no_name, remove_leftovers, split, sync_folder, write_file,
@@ -292,16 +293,18 @@ fn crc(value: &Value) -> String {
 }
 
 /// Refuses to replace what is neither a checkpoint nor an empty folder.
-fn check_replaceable(path: &Path) -> Result<()> {
+pub(super) fn check_replaceable(path: &Path) -> Result<()> {
     let fits = match fs::read_dir(path) {
-        Ok(mut entries) => path.join(STATE).exists() || entries.next().is_none(),
+        Ok(mut entries) => {
+            [STATE, INDEX].iter().any(|file| path.join(file).exists()) || entries.next().is_none()
+        }
         Err(e) => e.kind() == std::io::ErrorKind::NotFound,
     };
     if fits {
         return Ok(());
     }
     let message = format!(
-        "{} is there and no checkpoint (it has no {STATE}); name a folder that is new, empty or one",
+        "{} is there and no checkpoint (it has neither {STATE} nor {INDEX}); name a folder that is new, empty or one",
         path.display()
     );
     Err(Error::argument("Checkpoint::save", "path", message))
@@ -323,7 +326,7 @@ fn remove_dir(path: &Path) -> Result<()> {
 
 /// Gives the finished folder its name. A folder of that name is moved aside first, in one step
 /// where the file system can exchange names.
-fn replace(temporary: &Path, path: &Path) -> Result<()> {
+pub(super) fn replace(temporary: &Path, path: &Path) -> Result<()> {
     use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
     let renamed = || format!("rename {} to {}", temporary.display(), path.display());
     if !path.exists() {

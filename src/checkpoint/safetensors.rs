@@ -16,14 +16,14 @@ use super::replacing::write_file;
 use crate::error::{Context, Error, Result};
 use crate::tensor::{Dtype, Tensor};
 
-const CHECKSUMS: &str = "crc32";
+pub(super) const CHECKSUMS: &str = "crc32";
 /// A parsed header takes at most this of one byte of its text.
 const PARSED: usize = 32;
 /// The format's own limit.
-const MAX_HEADER: u64 = 100_000_000;
+pub(super) const MAX_HEADER: u64 = 100_000_000;
 
 /// `None` for c128, which the format lacks.
-fn file_dtype(dtype: Dtype) -> Option<FileDtype> {
+pub(super) fn file_dtype(dtype: Dtype) -> Option<FileDtype> {
     Some(match dtype {
         Dtype::F64 => FileDtype::F64,
         Dtype::F32 => FileDtype::F32,

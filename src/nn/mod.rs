@@ -128,3 +128,4 @@ pub use utils::{
     clip_grad_norm_, clip_grad_norm_with, clip_grad_value_, get_total_norm, parameters_to_vector,
     vector_to_parameters,
 };
+pub(crate) use walk::saved_tensors;

@@ -71,6 +71,17 @@ impl Entry<'_> {
     }
 }
 
+/// The parameters and persistent buffers of a module by name, in the order of its state dict: the tensors themselves.
+pub(crate) fn saved_tensors(module: &dyn Module) -> Vec<(String, Tensor)> {
+    let mut saved = Vec::new();
+    walk(module, "", &mut |path, entry| {
+        if let Some(tensor) = entry.saved() {
+            saved.push((path, tensor.clone()));
+        }
+    });
+    saved
+}
+
 /// Calls `see` with everything in `module` and its dotted name, in PyTorch's order: of each module
 /// first its parameters, then its buffers, then the modules inside, one after the other.
 pub(super) fn walk<'a, M: Module + ?Sized>(

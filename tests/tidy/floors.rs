@@ -93,7 +93,20 @@ pub const FLOORS: &[Floor] = &[
         "optim",
         &["autograd", "cuda", "distributed", "error", "nn", "ops", "profiler", "storage", "tensor"],
     ),
-    ("checkpoint", &["autograd", "error", "nn", "optim", "profiler", "storage", "tensor"]),
+    (
+        "checkpoint",
+        &[
+            "autograd",
+            "distributed",
+            "error",
+            "multiprocessing",
+            "nn",
+            "optim",
+            "profiler",
+            "storage",
+            "tensor",
+        ],
+    ),
     ("models", &["autograd", "error", "nn", "ops", "storage", "tensor"]),
     ("cuda_graphs", &["autograd", "cuda", "error", "ops", "storage", "tensor"]),
     (

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -49,123 +50,96 @@ impl Piece {
     pub(super) fn nbytes(&self, dtype: Dtype) -> usize {
         self.region.numel() * dtype.size()
     }
+}
 
-    /// Reads all of it into `into`, which has its size.
+/// A piece's bytes, one after the other.
+pub(super) struct Stream {
+    source: Source,
+    name: String,
+    offsets: Vec<usize>,
+    expected: Option<u32>,
+    crc: flate2::Crc,
+    done: usize,
+    nbytes: usize,
+}
+
+enum Source {
+    Held(Bytes),
+    File { file: Arc<File>, path: PathBuf, start: u64 },
+}
+
+impl Stream {
+    /// Begins to read a piece.
+    pub fn open(piece: &Piece, of: Of, files: &Files) -> Result<Self> {
+        let (mut crc, mut expected) = (flate2::Crc::new(), None);
+        let source = match &piece.at {
+            Location::Memory(tensor) => Source::Held(Bytes::new(tensor)?),
+            Location::File { path, start, checksum } => {
+                if let Some(Checksum { crc32, has_type }) = *checksum {
+                    expected = Some(crc32);
+                    if has_type {
+                        crc = type_checksum(of.dtype, &piece.region.shape);
+                    }
+                }
+                Source::File { file: files.get(path)?, path: path.clone(), start: *start }
+            }
+        };
+        let (name, offsets) = (of.name.to_owned(), piece.region.offsets.clone());
+        let nbytes = piece.nbytes(of.dtype);
+        Ok(Stream { source, name, offsets, expected, crc, done: 0, nbytes })
+    }
+
+    /// Bytes that are still to come.
+    pub fn rest(&self) -> usize {
+        self.nbytes - self.done
+    }
+
+    /// Reads the next bytes. With the last of all it is known whether they were damaged.
     ///
     /// # Errors
     /// [`Error::File`] for bytes that are missing or damaged.
-    pub(super) fn read_into(&self, of: Of, files: &Files, into: &mut [u8]) -> Result<()> {
-        self.blocks(of, files, into.len().max(1), &mut |start, block| {
-            block.fill(&mut into[start..])
-        })
-    }
-
-    /// Reads all of it, at most `most` bytes at once, and has `see` take each block and where it begins.
-    ///
-    /// # Errors
-    /// [`Error::File`] for bytes that are missing or damaged: damage is known when all have been seen.
-    pub(super) fn blocks(
-        &self,
-        of: Of,
-        files: &Files,
-        most: usize,
-        see: &mut dyn FnMut(usize, Block) -> Result<()>,
-    ) -> Result<()> {
-        let nbytes = self.nbytes(of.dtype);
-        let lengths = |start: usize| most.min(nbytes - start);
-        match &self.at {
-            Location::Memory(tensor) => {
-                let bytes = Bytes::new(tensor)?;
-                let bytes = bytes.as_slice();
-                let mut start = 0;
-                while start < nbytes {
-                    let length = lengths(start);
-                    let mut crc = flate2::Crc::new();
-                    see(
-                        start,
-                        Block::new(Origin::Held(&bytes[start..start + length]), length, &mut crc),
-                    )?;
-                    start += length;
-                }
-                Ok(())
+    pub fn fill(&mut self, into: &mut [u8]) -> Result<()> {
+        match &self.source {
+            Source::Held(bytes) => {
+                into.copy_from_slice(&bytes.as_slice()[self.done..self.done + into.len()]);
             }
-            Location::File { path, start: first, checksum } => {
-                let file = files.get(path)?;
-                let mut crc = match checksum {
-                    Some(Checksum { has_type: true, .. }) => {
-                        type_checksum(of.dtype, &self.region.shape)
+            Source::File { file, path, start } => {
+                let mut at = start + self.done as u64;
+                // Counted while they are in the processor's cache.
+                for part in into.chunks_mut(CACHED) {
+                    file.read_exact_at(part, at).map_err(|error| self.failure(path, at, error))?;
+                    at += part.len() as u64;
+                    if self.expected.is_some() {
+                        self.crc.update(part);
                     }
-                    _ => flate2::Crc::new(),
-                };
-                let mut start = 0;
-                while start < nbytes {
-                    let length = lengths(start);
-                    let origin =
-                        Origin::File { file: &file, path, of: of.name, at: first + start as u64 };
-                    see(start, Block::new(origin, length, &mut crc))?;
-                    start += length;
-                }
-                match checksum {
-                    Some(Checksum { crc32, .. }) if *crc32 != crc.sum() => {
-                        let found = crc.sum();
-                        let what = format!(
-                            "tensor `{}` is damaged: the checksum of its piece at {:?} is {found:08x}, \
-                             {crc32:08x} was written",
-                            of.name, self.region.offsets
-                        );
-                        Err(Error::file(path, what))
-                    }
-                    _ => Ok(()),
                 }
             }
         }
-    }
-}
-
-/// Bytes that are about to be read, to be put where they belong.
-pub(super) struct Block<'a> {
-    origin: Origin<'a>,
-    length: usize,
-    crc: &'a mut flate2::Crc,
-}
-
-enum Origin<'a> {
-    Held(&'a [u8]),
-    File { file: &'a File, path: &'a Path, of: &'a str, at: u64 },
-}
-
-impl<'a> Block<'a> {
-    fn new(origin: Origin<'a>, length: usize, crc: &'a mut flate2::Crc) -> Self {
-        Block { origin, length, crc }
-    }
-
-    pub fn len(&self) -> usize {
-        self.length
-    }
-
-    /// Reads them. Each block is read once, or its bytes would not be counted.
-    pub fn fill(self, into: &mut [u8]) -> Result<()> {
-        match self.origin {
-            Origin::Held(bytes) => into.copy_from_slice(bytes),
-            Origin::File { file, path, of, at } => {
-                // Checked while it is in the processor's cache.
-                for (number, part) in into.chunks_mut(CACHED).enumerate() {
-                    let at = at + (number * CACHED) as u64;
-                    file.read_exact_at(part, at).map_err(|error| match error.kind() {
-                        std::io::ErrorKind::UnexpectedEof => Error::file(
-                            path,
-                            format!(
-                                "is cut off in tensor `{of}`, before byte {}",
-                                at + part.len() as u64
-                            ),
-                        ),
-                        _ => Error::os(format!("read {}", path.display()), error),
-                    })?;
-                    self.crc.update(part);
-                }
+        self.done += into.len();
+        match (&self.source, self.expected) {
+            (Source::File { path, .. }, Some(expected))
+                if self.done == self.nbytes && self.crc.sum() != expected =>
+            {
+                let what = format!(
+                    "tensor `{}` is damaged: the checksum of its piece at {:?} is {:08x}, {expected:08x} was written",
+                    self.name,
+                    self.offsets,
+                    self.crc.sum()
+                );
+                Err(Error::file(path, what))
             }
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    fn failure(&self, path: &Path, at: u64, error: io::Error) -> Error {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => Error::file(
+                path,
+                format!("is cut off in tensor `{}`, at byte {at} or soon after", self.name),
+            ),
+            _ => Error::os(format!("read {}", path.display()), error),
+        }
     }
 }
 
@@ -183,18 +157,19 @@ impl Target<'_> {
         let Some(common) = piece.region.intersect(self.region) else { return Ok(()) };
         let size = of.dtype.size();
         let nbytes = piece.nbytes(of.dtype);
+        let mut stream = Stream::open(piece, of, files)?;
         if let Some(run) = common.runs(&piece.region, self.region, size).only()
             && run.len == nbytes
         {
-            return piece.read_into(of, files, &mut self.bytes[run.to..run.to + nbytes]);
+            return stream.fill(&mut self.bytes[run.to..run.to + nbytes]);
         }
         let mut buffer = vec![0; BLOCK.min(nbytes)];
-        piece.blocks(of, files, BLOCK, &mut |start, block| {
-            let read = &mut buffer[..block.len()];
-            block.fill(read)?;
-            self.take(&common, &piece.region, size, start, read);
-            Ok(())
-        })
+        while stream.rest() > 0 {
+            let (start, length) = (nbytes - stream.rest(), BLOCK.min(stream.rest()));
+            stream.fill(&mut buffer[..length])?;
+            self.take(&common, &piece.region, size, start, &buffer[..length]);
+        }
+        Ok(())
     }
 
     /// Takes from bytes of a piece, which begin at its byte `start`, what it has in common with it.

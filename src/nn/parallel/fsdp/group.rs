@@ -231,7 +231,7 @@ impl ShardGroup {
                     }
                 });
                 param.requires_grad_(wants_grad);
-                param.set_shard(&member.shard, self.clone());
+                param.set_shard(&member.shard, chunks.rows_of(rank).start, self.clone());
                 member.shard.set_grad(kept);
             }
         }

@@ -1,0 +1,69 @@
+//! Steps that all ranks take: when one of them fails on some, all get one error that names exactly those.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::distributed::{ProcessGroup, join_some};
+use crate::error::{Error, Result};
+
+/// What each rank has come to, by rank. Collective.
+///
+/// # Errors
+/// [`Error::Other`], the same on all ranks, when `what` has failed on some; that of a collective.
+pub(super) fn agree<T: Serialize + DeserializeOwned>(
+    group: &ProcessGroup,
+    what: &str,
+    mine: Result<T>,
+) -> Result<Vec<T>> {
+    let mine: std::result::Result<T, String> = mine.map_err(|error| error.to_string());
+    if group.world_size() == 1 {
+        return mine.map(|mine| vec![mine]).map_err(|why| Error::Other(format!("{what}: {why}")));
+    }
+    let all = group.all_gather_object(&mine)?;
+    let failed: Vec<(usize, &String)> = all
+        .iter()
+        .enumerate()
+        .filter_map(|(rank, one)| Some((rank, one.as_ref().err()?)))
+        .collect();
+    if failed.is_empty() {
+        return Ok(all.into_iter().flatten().collect());
+    }
+    Err(Error::Other(failure(what, group.world_size(), &failed)))
+}
+
+/// What rank 0 has come to. Collective; the others' `mine` is not looked at.
+///
+/// # Errors
+/// As [`agree`].
+pub(super) fn follow<T: Serialize + DeserializeOwned>(
+    group: &ProcessGroup,
+    what: &str,
+    mine: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    let mine: Option<std::result::Result<T, String>> =
+        (group.rank() == 0).then(|| mine().map_err(|error| error.to_string()));
+    let first = match group.world_size() {
+        1 => mine.expect("rank 0 is the only one"),
+        _ => group.broadcast_object(mine.as_ref(), 0)?,
+    };
+    first.map_err(|why| Error::Other(failure(what, group.world_size(), &[(0, &why)])))
+}
+
+fn failure(what: &str, world: usize, failed: &[(usize, &String)]) -> String {
+    match failed {
+        _ if world == 1 => format!("{what}: {}", failed[0].1),
+        [(rank, why)] => format!("{what}: rank {rank} of {world} has failed: {why}"),
+        _ => {
+            let ranks = join_some(
+                failed.iter().map(|(rank, _)| rank.to_string()).collect::<Vec<_>>().iter(),
+                ", ",
+            );
+            let whys: Vec<String> =
+                failed.iter().map(|(rank, why)| format!("rank {rank}: {why}")).collect();
+            format!(
+                "{what}: ranks {ranks} of {world} have failed: {}",
+                join_some(whys.iter(), "; ")
+            )
+        }
+    }
+}
