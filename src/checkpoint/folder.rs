@@ -1,16 +1,17 @@
-//! A checkpoint as a folder that appears whole or not at all, and the folder of a run's checkpoints.
+//! A checkpoint as a folder that appears whole or not at all.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::TensorMap;
-use super::distributed::INDEX;
+use super::distributed::{self, Entry, Files, INDEX, Index};
 use super::raw::{error_of, room_for};
 use super::replacing::{
     Temporary, followed, is_temporary_of, no_name, remove_leftovers, split, sync_folder, write_file,
@@ -18,7 +19,7 @@ use super::replacing::{
 use super::safetensors::{load_file, save_file};
 use super::words;
 use crate::error::{Context, Error, Result};
-use crate::profiler::{Phase, notes};
+use crate::profiler::Phase;
 
 pub(super) const STATE: &str = "state.json";
 const FORMAT: &str = "torchrs-checkpoint";
@@ -46,8 +47,10 @@ const PARSED: usize = 64;
 pub struct Checkpoint {
     /// Where it was loaded from, for messages.
     path: PathBuf,
-    tensors: BTreeMap<String, TensorMap>,
+    tensors: BTreeMap<String, OnceLock<TensorMap>>,
     values: BTreeMap<String, Value>,
+    /// Where groups that are not read yet lie.
+    opened: Option<Index>,
 }
 
 impl Checkpoint {
@@ -69,7 +72,7 @@ impl Checkpoint {
     /// # Ok::<(), torchrs::Error>(())
     /// ```
     pub fn with_tensors(mut self, group: &str, tensors: TensorMap) -> Self {
-        self.tensors.insert(group.to_owned(), tensors);
+        self.tensors.insert(group.to_owned(), OnceLock::from(tensors));
         self
     }
 
@@ -128,7 +131,7 @@ impl Checkpoint {
         self.values.keys().map(String::as_str)
     }
 
-    /// A group of tensors.
+    /// A group of tensors. One that was [opened](Self::open) is read now.
     ///
     /// ```
     /// use torchrs::{Tensor, checkpoint::{Checkpoint, TensorMap}};
@@ -140,12 +143,53 @@ impl Checkpoint {
     /// ```
     ///
     /// # Errors
-    /// [`Error::File`] when the checkpoint has no such group; says which there are.
+    /// [`Error::File`] when the checkpoint has no such group; says which there are. As [`load`](Self::load) for one that
+    /// is read now.
     pub fn tensors(&self, group: &str) -> Result<&TensorMap> {
-        self.tensors.get(group).ok_or_else(|| {
+        let tensors = self.tensors.get(group).ok_or_else(|| {
             let known: Vec<&String> = self.tensors.keys().collect();
             Error::file(&self.path, format!("has no tensors `{group}`; there are {known:?}"))
-        })
+        })?;
+        if let Some(tensors) = tensors.get() {
+            return Ok(tensors);
+        }
+        let read = self.read(group)?;
+        Ok(tensors.get_or_init(|| read))
+    }
+
+    fn read(&self, group: &str) -> Result<TensorMap> {
+        let Some(index) = self.opened.as_ref().filter(|index| index.world_size.is_some()) else {
+            return load_file(self.path.join(format!("{group}.safetensors")));
+        };
+        let files = Files::default();
+        let of_group = index.tensors.keys().filter_map(|name| Some((name, in_group(name, group)?)));
+        of_group.map(|(name, own)| Ok((own.to_owned(), index.read(name, &files)?))).collect()
+    }
+
+    /// What it holds and where that lies: in memory, or in files that have not been read.
+    pub(crate) fn index(&self) -> Index {
+        let mut index = Index {
+            path: self.path.clone(),
+            groups: self.tensors.keys().cloned().collect(),
+            values: self.values.clone(),
+            ..Default::default()
+        };
+        for (group, tensors) in &self.tensors {
+            match (tensors.get(), &self.opened) {
+                (Some(tensors), _) => {
+                    for (name, tensor) in tensors {
+                        index.tensors.insert(format!("{group}.{name}"), Entry::held(tensor));
+                    }
+                }
+                (None, Some(opened)) => {
+                    let own = |(name, _): &(&String, &Entry)| in_group(name, group).is_some();
+                    let own = opened.tensors.iter().filter(own);
+                    index.tensors.extend(own.map(|(name, entry)| (name.clone(), entry.clone())));
+                }
+                (None, None) => {}
+            }
+        }
+        index
     }
 
     /// A value of `state.json`.
@@ -207,9 +251,9 @@ impl Checkpoint {
     }
 
     fn write_into(&self, folder: &Path) -> Result<()> {
-        for (group, tensors) in &self.tensors {
+        for group in self.tensors.keys() {
             let header = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
-            save_file(tensors, &header, folder.join(format!("{group}.safetensors")))?;
+            save_file(self.tensors(group)?, &header, folder.join(format!("{group}.safetensors")))?;
         }
         let groups: Vec<&String> = self.tensors.keys().collect();
         let document = json!({
@@ -246,15 +290,35 @@ impl Checkpoint {
     /// [`Error::File`] naming the file, and the tensor where it is one, that is missing, cut off or
     /// damaged.
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        let (groups, values) = read_state(path)?;
-        let mut tensors = BTreeMap::new();
-        for group in groups {
-            let loaded = load_file(path.join(format!("{group}.safetensors")))?;
-            tensors.insert(group, loaded);
-        }
-        Ok(Checkpoint { path: path.to_owned(), tensors, values })
+        let checkpoint = Self::open(path)?;
+        checkpoint.tensors.keys().try_for_each(|group| checkpoint.tensors(group).map(drop))?;
+        Ok(checkpoint)
     }
+
+    /// Finds out what a checkpoint holds. Its tensors are read, and checked, when they are asked for.
+    ///
+    /// # Errors
+    /// [`Error::File`] for a folder that is none, or whose `state.json` or `index.json` is damaged; [`Error::Os`] when it
+    /// cannot be read.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let index = distributed::open(path)?;
+        let lost = |name: &&String| !index.groups.iter().any(|g| in_group(name, g).is_some());
+        if let Some(name) = index.tensors.keys().find(lost) {
+            let what = format!(
+                "tensor `{name}` is in no group, so that it is no `Checkpoint`; use `checkpoint::distributed::load`"
+            );
+            return Err(Error::file(path, what));
+        }
+        let tensors = index.groups.iter().map(|group| (group.clone(), OnceLock::new())).collect();
+        let values = index.values.clone();
+        Ok(Checkpoint { path: path.to_owned(), tensors, values, opened: Some(index) })
+    }
+}
+
+/// The name of a tensor in its group, if it is in that one.
+fn in_group<'a>(name: &'a str, group: &str) -> Option<&'a str> {
+    name.strip_prefix(group)?.strip_prefix('.')
 }
 
 /// The names of the groups of tensors, and the values, that `state.json` of the folder holds.
@@ -315,7 +379,7 @@ fn is_file_name(group: &str) -> bool {
     !group.contains(['/', '\0'])
 }
 
-fn remove_dir(path: &Path) -> Result<()> {
+pub(super) fn remove_dir(path: &Path) -> Result<()> {
     match fs::remove_dir_all(path) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
             Err(e).context(|| format!("remove {}", path.display()))
@@ -341,219 +405,4 @@ pub(super) fn replace(temporary: &Path, path: &Path) -> Result<()> {
     fs::rename(path, &aside).context(|| format!("move {} aside", path.display()))?;
     fs::rename(temporary, path).context(renamed)?;
     remove_dir(&aside)
-}
-
-/// The checkpoints of a run: folders `step-<number>` in one folder.
-///
-/// ```
-/// use torchrs::checkpoint::{Checkpoint, CheckpointDir};
-/// # let folder = tempfile::tempdir().unwrap();
-/// # let path = folder.path();
-/// let run = CheckpointDir::new(path, 2);
-/// for step in [10, 20, 30] {
-///     run.save(step, &Checkpoint::new().with_value("step", &step)?)?;
-/// }
-/// assert_eq!((run.steps()?, run.latest()?), (vec![20, 30], Some((30, run.at(30)))));
-/// # Ok::<(), torchrs::Error>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct CheckpointDir {
-    path: PathBuf,
-    keep: usize,
-    best: Option<(usize, Best)>,
-}
-
-/// Which score is best.
-///
-/// ```
-/// use torchrs::checkpoint::Best;
-/// assert!(Best::Lowest.is_better(0.1, 0.2) && Best::Highest.is_better(0.2, 0.1));
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Best {
-    /// As of a loss.
-    Lowest,
-    /// As of an accuracy.
-    Highest,
-}
-
-impl Best {
-    /// Whether `score` is better than `other`.
-    pub fn is_better(self, score: f64, other: f64) -> bool {
-        match self {
-            Best::Lowest => score < other,
-            Best::Highest => score > other,
-        }
-    }
-}
-
-impl CheckpointDir {
-    /// In `path`, keeping the latest `keep` (at least one).
-    ///
-    /// ```
-    /// use torchrs::checkpoint::{Checkpoint, CheckpointDir};
-    /// # let folder = tempfile::tempdir().unwrap();
-    /// # let path = folder.path();
-    /// let run = CheckpointDir::new(path, 1);
-    /// run.save(1, &Checkpoint::new())?;
-    /// run.save(2, &Checkpoint::new())?;
-    /// assert_eq!(run.steps()?, [2]);
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
-    pub fn new(path: impl Into<PathBuf>, keep: usize) -> Self {
-        CheckpointDir { path: path.into(), keep: keep.max(1), best: None }
-    }
-
-    /// Keeps the `k` best as well, by their [scores](Checkpoint::with_score), however old they are. Those without a
-    /// score are kept while they are among the latest. Of equal scores the earlier is better.
-    ///
-    /// ```
-    /// use torchrs::checkpoint::{Best, Checkpoint, CheckpointDir};
-    /// # let folder = tempfile::tempdir().unwrap();
-    /// # let path = folder.path();
-    /// let run = CheckpointDir::new(path, 1).keep_best(1, Best::Highest);
-    /// for (step, accuracy) in [(10, 0.5), (20, 0.9), (30, 0.8), (40, 0.7)] {
-    ///     run.save(step, &Checkpoint::new().with_score(accuracy)?)?;
-    /// }
-    /// assert_eq!((run.steps()?, run.best()?), (vec![20, 40], Some((20, run.at(20)))));
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
-    pub fn keep_best(mut self, k: usize, best: Best) -> Self {
-        self.best = Some((k, best));
-        self
-    }
-
-    /// Folder of the checkpoint of a step.
-    pub fn at(&self, step: u64) -> PathBuf {
-        self.path.join(format!("step-{step:08}"))
-    }
-
-    /// The steps of which there are checkpoints, ascending. Unfinished ones have no such name.
-    ///
-    /// ```
-    /// use torchrs::checkpoint::{Checkpoint, CheckpointDir};
-    /// # let folder = tempfile::tempdir().unwrap();
-    /// # let path = folder.path().join("run");
-    /// let run = CheckpointDir::new(&path, 3);
-    /// assert!(run.steps()?.is_empty());
-    /// run.save(20, &Checkpoint::new())?;
-    /// run.save(10, &Checkpoint::new())?;
-    /// assert_eq!(run.steps()?, [10, 20]);
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Os`] when the folder is there but cannot be read.
-    pub fn steps(&self) -> Result<Vec<u64>> {
-        let entries = match fs::read_dir(&self.path) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.context(|| format!("read folder {}", self.path.display()))?,
-        };
-        let step = |e: fs::DirEntry| {
-            let step = e.file_name().to_str()?.strip_prefix("step-")?.parse().ok()?;
-            // Another spelling of the number is not a checkpoint of ours.
-            (e.path().file_name() == self.at(step).file_name()).then_some(step)
-        };
-        let mut steps: Vec<u64> = entries.flatten().filter_map(step).collect();
-        steps.sort_unstable();
-        Ok(steps)
-    }
-
-    /// The latest checkpoint's step and folder, if there is one.
-    ///
-    /// ```
-    /// use torchrs::checkpoint::{Checkpoint, CheckpointDir};
-    /// # let folder = tempfile::tempdir().unwrap();
-    /// # let path = folder.path();
-    /// let run = CheckpointDir::new(path, 3);
-    /// assert_eq!(run.latest()?, None);
-    /// run.save(10, &Checkpoint::new())?;
-    /// assert_eq!(run.latest()?, Some((10, run.at(10))));
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`steps`](Self::steps).
-    pub fn latest(&self) -> Result<Option<(u64, PathBuf)>> {
-        Ok(self.steps()?.last().map(|&step| (step, self.at(step))))
-    }
-
-    /// The step and folder of the checkpoint with the best score, if one has a score.
-    ///
-    /// # Errors
-    /// [`Error::Argument`] where [`keep_best`](Self::keep_best) has not said which score is best; [`Error::Os`] and
-    /// [`Error::File`] for a checkpoint that cannot be read.
-    pub fn best(&self) -> Result<Option<(u64, PathBuf)>> {
-        let Some((_, best)) = self.best else {
-            let what = "is not said; `keep_best` tells which score is best";
-            return Err(Error::argument("CheckpointDir::best", "best", what));
-        };
-        let mut found: Option<(f64, u64)> = None;
-        for step in self.steps()? {
-            if let Some(score) = self.score(step)?
-                && found.is_none_or(|(other, _)| best.is_better(score, other))
-            {
-                found = Some((score, step));
-            }
-        }
-        Ok(found.map(|(_, step)| (step, self.at(step))))
-    }
-
-    fn score(&self, step: u64) -> Result<Option<f64>> {
-        let (_, values) = read_state(&self.at(step))?;
-        Ok(values.get(SCORE).and_then(Value::as_f64))
-    }
-
-    /// Those of `steps` that are the best, and those that cannot be read: nobody knows how good they are.
-    fn kept_for_score(&self, steps: &[u64]) -> Vec<u64> {
-        let Some((k, best)) = self.best else { return Vec::new() };
-        let mut scored: Vec<(f64, u64)> = Vec::new();
-        let mut kept = Vec::new();
-        for &step in steps {
-            match self.score(step) {
-                Ok(Some(score)) => scored.push((score, step)),
-                Ok(None) => {}
-                Err(_) => kept.push(step),
-            }
-        }
-        scored.sort_by(|a, b| match best {
-            Best::Lowest => a.0.total_cmp(&b.0),
-            Best::Highest => b.0.total_cmp(&a.0),
-        });
-        kept.extend(scored.into_iter().take(k).map(|(_, step)| step));
-        kept
-    }
-
-    /// Saves the checkpoint of `step`, then removes those that are too old, unless they are among the
-    /// [best](Self::keep_best), and what killed runs left unfinished. Beside this one the highest steps are kept, also those of an earlier run that had
-    /// come further: [`latest`](Self::latest) is then still one of them.
-    ///
-    /// ```
-    /// use torchrs::checkpoint::{Checkpoint, CheckpointDir};
-    /// # let folder = tempfile::tempdir().unwrap();
-    /// # let path = folder.path();
-    /// let run = CheckpointDir::new(path, 3);
-    /// let saved = run.save(10, &Checkpoint::new().with_value("epoch", &2)?)?;
-    /// assert_eq!(Checkpoint::load(saved)?.value::<u32>("epoch")?, 2);
-    /// # Ok::<(), torchrs::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Checkpoint::save`].
-    pub fn save(&self, step: u64, checkpoint: &Checkpoint) -> Result<PathBuf> {
-        let path = self.at(step);
-        notes::saving(step, || checkpoint.save(&path))?;
-        let all = self.steps()?;
-        let kept = self.kept_for_score(&all);
-        let others: Vec<u64> = all.into_iter().filter(|other| *other != step).collect();
-        let old = &others[..others.len().saturating_sub(self.keep - 1)];
-        for &old in old.iter().filter(|old| !kept.contains(old)) {
-            remove_dir(&self.at(old))?;
-        }
-        remove_leftovers(&self.path, |name| {
-            let step = name.to_str().and_then(|n| n.strip_prefix(".step-")?.split_once(".tmp-"));
-            step.is_some_and(|(step, _)| is_temporary_of(name, format!("step-{step}").as_ref()))
-        });
-        Ok(path)
-    }
 }

@@ -29,6 +29,7 @@
 //! ```
 
 mod archive;
+mod dir;
 pub mod distributed;
 mod folder;
 mod header;
@@ -40,8 +41,9 @@ mod replacing;
 mod safetensors;
 pub(crate) mod words;
 
+pub use dir::{Best, CheckpointDir};
+pub use folder::Checkpoint;
 pub(crate) use folder::SCORE;
-pub use folder::{Best, Checkpoint, CheckpointDir};
 pub use mapped::load_file_mapped;
 pub use npy::{load_npy, load_npz, save_npy, save_npz};
 pub use pt::{PtObject, PtRaw, PtValue, load_pt, save_pt};

@@ -156,6 +156,20 @@ pub trait Optimizer: Send {
     /// Sets [`momentum`](Self::momentum).
     fn set_momentum(&mut self, group: usize, momentum: f64);
 
+    /// Whether this rank has the state of the parameter at `place`: all but a [`ZeroRedundancyOptimizer`]'s have that of
+    /// all.
+    ///
+    /// [`ZeroRedundancyOptimizer`]: super::ZeroRedundancyOptimizer
+    fn has_state_of(&self, place: usize) -> bool {
+        let _ = place;
+        true
+    }
+
+    /// What [`state_dict`](Self::state_dict) gives of the state that this rank has; of other parameters there is none.
+    fn local_state_dict(&self) -> OptimizerState {
+        self.state_dict()
+    }
+
     /// Brings the state of all ranks to rank `to` before that saves, where each has a part of it. All ranks call it.
     /// Most optimizers have all of their state, and do nothing.
     ///
@@ -202,6 +216,12 @@ pub trait Optimizer: Send {
 impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
     fn consolidate_state_dict(&mut self, to: usize) -> Result<()> {
         (**self).consolidate_state_dict(to)
+    }
+    fn has_state_of(&self, place: usize) -> bool {
+        (**self).has_state_of(place)
+    }
+    fn local_state_dict(&self) -> OptimizerState {
+        (**self).local_state_dict()
     }
     fn step(&mut self) {
         (**self).step();

@@ -204,6 +204,19 @@ impl<O: Optimizer> Optimizer for ZeroRedundancyOptimizer<O> {
         self.inner.set_momentum(group, momentum);
     }
 
+    fn has_state_of(&self, place: usize) -> bool {
+        self.owners[place] == self.group.rank()
+    }
+
+    fn local_state_dict(&self) -> OptimizerState {
+        let own = self.inner.state_dict();
+        let mut of_own = own.state.into_iter();
+        let is_own = |owner: &usize| *owner == self.group.rank();
+        let entries = |owner| if is_own(owner) { of_own.next() } else { None };
+        let state = self.owners.iter().map(entries).map(Option::unwrap_or_default).collect();
+        OptimizerState { state, param_groups: self.whole_group(&own.param_groups) }
+    }
+
     fn consolidate_state_dict(&mut self, to: usize) -> Result<()> {
         let world = self.group.world_size();
         if to >= world {

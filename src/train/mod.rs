@@ -27,6 +27,7 @@ mod learner;
 mod logging;
 pub mod metrics;
 mod options;
+mod parts;
 mod run_dir;
 mod state;
 mod stop;

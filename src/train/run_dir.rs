@@ -158,12 +158,12 @@ impl RunDir {
         &self.checkpoints
     }
 
-    /// The checkpoint that the run goes on from.
+    /// The checkpoint that the run goes on from. Its tensors are read when they are asked for.
     ///
     /// # Errors
-    /// As [`Checkpoint::load`].
+    /// As [`Checkpoint::open`].
     pub fn load(&self) -> Result<Option<Checkpoint>> {
-        self.resume_step.map(|step| Checkpoint::load(self.checkpoints.at(step))).transpose()
+        self.resume_step.map(|step| Checkpoint::open(self.checkpoints.at(step))).transpose()
     }
 }
 

@@ -5,20 +5,20 @@ use std::path::PathBuf;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::RunDir;
 use super::finite::check_before_save;
-use crate::checkpoint::{Checkpoint, CheckpointDir, SCORE, TensorMap, words};
-use crate::data::{DataLoader, Dataset, LoaderState};
+use super::parts::{Kept, Moments, Part, Place, Saved, Scale, Schedule, Weights};
+use crate::checkpoint::distributed::{self, AsyncCheckpointer, Shard, State};
+use crate::checkpoint::{Checkpoint, CheckpointDir, SCORE};
+use crate::data::{DataLoader, Dataset};
 use crate::distributed::ProcessGroup;
 use crate::error::{Error, Result};
 use crate::nn::Module;
 use crate::ops::random::{GeneratorState, default_generator};
 use crate::optim::lr_scheduler::LRScheduler;
-use crate::optim::{GradScaler, Optimizer, OptimizerState};
-use crate::profiler::Phase;
-use crate::tensor::Tensor;
+use crate::optim::{GradScaler, Optimizer};
+use crate::profiler::{Phase, notes};
 
 /// What the kit itself adds to a checkpoint.
 const OWN: &str = "train_state";
@@ -70,6 +70,7 @@ pub struct TrainState<'a> {
     without: BTreeSet<String>,
     score: Option<f64>,
     allow_not_finite: bool,
+    sharded: bool,
 }
 
 /// Where a run goes on.
@@ -137,7 +138,7 @@ impl<'a> TrainState<'a> {
     /// An optimizer by a name of its own, where there are several.
     #[track_caller]
     pub fn named_optimizer(self, name: &str, optimizer: &'a mut dyn Optimizer) -> Self {
-        self.part(name, Moments(optimizer))
+        self.part(name, Moments::new(optimizer))
     }
 
     /// The schedule of the learning rate, as `schedule`.
@@ -185,6 +186,13 @@ impl<'a> TrainState<'a> {
         self
     }
 
+    /// Saves as [`checkpoint::distributed`](distributed) does, also where nothing is sharded: each rank writes a share of
+    /// what all have.
+    pub fn sharded(mut self) -> Self {
+        self.sharded = true;
+        self
+    }
+
     #[track_caller]
     fn part(mut self, name: &str, part: impl Part + 'a) -> Self {
         let why = if RESERVED.contains(&name) {
@@ -202,12 +210,12 @@ impl<'a> TrainState<'a> {
         ))
     }
 
-    /// Saves rank 0's parts and every rank's random state as the checkpoint of `step`, and returns on all ranks when it
-    /// is on disk. Collective.
+    /// Saves all parts and every rank's random state as the checkpoint of `step`, and returns on all ranks when it is on
+    /// disk. Collective. Rank 0 writes it, unless something is [sharded](Self::sharded).
     ///
     /// # Errors
     /// The same on all ranks: [`Error::Other`] for weights that are not finite; otherwise as
-    /// [`CheckpointDir::save`].
+    /// [`CheckpointDir::save`] and [`checkpoint::distributed::save`](distributed::save).
     #[track_caller]
     pub fn save(
         mut self,
@@ -216,36 +224,103 @@ impl<'a> TrainState<'a> {
         group: &ProcessGroup,
     ) -> Result<PathBuf> {
         let _phase = Phase::checkpoint();
-        let mut rng: Vec<GeneratorState> =
-            group.all_gather_object(&default_generator().get_state())?;
-        if rng.iter().all(|state| *state == rng[0]) {
-            rng.truncate(1);
+        let path = checkpoints.at(step);
+        if self.sharded || self.taken().any(|(_, part)| part.is_sharded()) {
+            let state = self.to_state(step, group)?;
+            notes::saving(step, || distributed::save(&state, &path, group))?;
+            distributed::follow(group, "removing old checkpoints", || checkpoints.prune(step))?;
+            return Ok(path);
         }
-        let own = Own { step, world_size: group.world_size(), rng };
+        let own = Own::of(step, group)?;
+        self.taken_mut().try_for_each(|(_, part)| part.gather())?;
+        let what = format!("saving step {step}");
+        distributed::follow(group, &what, || {
+            checkpoints.save(step, &self.to_checkpoint(own)?).map(drop)
+        })?;
+        Ok(path)
+    }
+
+    /// As [`save`](Self::save), each rank its part, but returns when all is copied to other memory of the host, from
+    /// where a process in the background writes it. A save that is still going on is waited for. Collective.
+    ///
+    /// # Errors
+    /// That of the save before, whose checkpoint is not there then; otherwise as [`save`](Self::save). What goes wrong in
+    /// the background is known to the next call, and to [`AsyncCheckpointer::wait`].
+    #[track_caller]
+    pub fn async_save(
+        self,
+        checkpointer: &mut AsyncCheckpointer,
+        checkpoints: &CheckpointDir,
+        step: u64,
+        group: &ProcessGroup,
+    ) -> Result<PathBuf> {
+        let _phase = Phase::checkpoint();
+        let path = checkpoints.at(step);
+        let state = self.to_state(step, group)?;
+        let checkpoints = checkpoints.clone();
+        checkpointer.save_then(&state, &path, move || checkpoints.prune(step))?;
+        Ok(path)
+    }
+
+    fn taken(&self) -> impl Iterator<Item = (&str, &(dyn Part + 'a))> {
+        let parts = self.parts.iter().filter(|(name, _)| !self.without.contains(name));
+        parts.map(|(name, part)| (name.as_str(), &**part))
+    }
+
+    fn taken_mut(&mut self) -> impl Iterator<Item = (&str, &mut (dyn Part + 'a))> {
         let parts = self.parts.iter_mut().filter(|(name, _)| !self.without.contains(name));
-        parts.map(|(_, part)| part).try_for_each(|part| part.gather())?;
-        let mine = match group.rank() {
-            0 => self.to_checkpoint(own).and_then(|checkpoint| checkpoints.save(step, &checkpoint)),
-            _ => Ok(PathBuf::new()),
+        parts.map(|(name, part)| (name.as_str(), &mut **part))
+    }
+
+    /// What this rank has of all parts. Values are those of all ranks. Collective.
+    fn to_state(&self, step: u64, group: &ProcessGroup) -> Result<State> {
+        let own = Own::of(step, group)?;
+        let parts = |(name, part): (&str, &(dyn Part + 'a))| {
+            let saved = part.own(name)?;
+            self.check(name, &saved)?;
+            Ok((name.to_owned(), saved))
         };
-        let outcome = mine.as_ref().map(drop).map_err(Error::to_string);
-        let outcome: std::result::Result<(), String> = group.broadcast_object(Some(&outcome), 0)?;
-        mine?;
-        outcome.map_err(|why| Error::Other(format!("rank 0 has not saved step {step}: {why}")))?;
-        Ok(checkpoints.at(step))
+        let mut saved: Result<Vec<(String, Saved)>> = self.taken().map(parts).collect();
+        let partial = |saved: &Vec<(String, Saved)>| -> Vec<Option<String>> {
+            saved.iter().map(|(_, saved)| saved.partial_value()).collect()
+        };
+        let mine = saved.as_ref().map(partial).map_err(Error::clone);
+        let values = distributed::agree(group, &format!("saving step {step}"), mine)?;
+        let mut state = State::new().with_value(OWN, &own)?;
+        for (place, (name, saved)) in saved.iter_mut().flatten().enumerate() {
+            saved.complete(values.iter().filter_map(|values| values.get(place)?.as_deref()))?;
+            if let Some(tensors) = saved.tensors.take() {
+                state = state.with_group(name, tensors)?;
+            }
+            if let Some(value) = &saved.value {
+                state = state.with_value(name, value)?;
+            }
+        }
+        match self.score {
+            Some(score) => state.with_score(score),
+            None => Ok(state),
+        }
+    }
+
+    fn check(&self, name: &str, saved: &Saved) -> Result<()> {
+        match &saved.tensors {
+            Some(tensors) if saved.are_weights && !self.allow_not_finite => {
+                check_before_save(name, tensors.iter().map(|(name, t)| (name.as_str(), t.tensor())))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn to_checkpoint(&self, own: Own) -> Result<Checkpoint> {
         let mut checkpoint = Checkpoint::new().with_value(OWN, &own)?;
-        for (name, part) in self.parts.iter().filter(|(name, _)| !self.without.contains(name)) {
-            let Saved { tensors, value, are_weights } = part.save(name)?;
-            if let Some(tensors) = tensors {
-                if are_weights && !self.allow_not_finite {
-                    check_before_save(name, tensors.iter().map(|(name, t)| (name.as_str(), t)))?;
-                }
-                checkpoint = checkpoint.with_tensors(name, tensors);
+        for (name, part) in self.taken() {
+            let saved = part.whole(name)?;
+            self.check(name, &saved)?;
+            if let Some(tensors) = saved.tensors {
+                let tensors = tensors.into_iter().map(|(name, t)| (name, t.tensor().clone()));
+                checkpoint = checkpoint.with_tensors(name, tensors.collect());
             }
-            if let Some(value) = value {
+            if let Some(value) = saved.value {
                 checkpoint = checkpoint.with_value(name, &value)?;
             }
         }
@@ -267,18 +342,45 @@ impl<'a> TrainState<'a> {
         }
     }
 
-    /// Brings all parts where the checkpoint has them, and this rank's random state.
+    /// Brings all parts where the checkpoint has them, and this rank's random state. Collective: each rank reads its parts
+    /// of what is sharded, whatever ranks have saved it.
     ///
     /// # Errors
-    /// [`Error::File`] for a part that the checkpoint does not have, and for one that it has and this state does not:
-    /// nothing has changed then. Otherwise as the parts' `load_state_dict`.
+    /// The same on all ranks. [`Error::File`] for a part that the checkpoint does not have, and for one that it has and
+    /// this state does not: nothing has changed then. Otherwise as [`distributed::load`] and the parts'
+    /// `load_state_dict`.
     pub fn load(mut self, checkpoint: &Checkpoint, group: &ProcessGroup) -> Result<Resumed> {
-        let own: Own = checkpoint.value(OWN)?;
-        self.check_names(checkpoint)?;
+        let index = checkpoint.index();
+        let what = format!("loading {}", index.path.display());
+        let own = checkpoint.value::<Own>(OWN).and_then(|own| {
+            self.check_names(checkpoint)?;
+            Ok(own)
+        });
+        let wanted = own.and_then(|own| {
+            let mut wanted = Vec::new();
+            self.taken_mut().try_for_each(|(name, part)| {
+                wanted.extend(part.wanted(name, &index)?);
+                Ok(())
+            })?;
+            let named: Vec<(&str, &Shard)> = wanted.iter().map(|(n, s)| (n.as_str(), s)).collect();
+            distributed::check(&index, &named)?;
+            Ok((own, wanted))
+        });
+        let (wanted, error) = match wanted {
+            Ok(wanted) => (Some(wanted), Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        distributed::agree(group, &what, error)?;
+        let Some((own, wanted)) = wanted else { return Err(Error::Other(what)) };
+        let named: Vec<(&str, &Shard)> = wanted.iter().map(|(n, s)| (n.as_str(), s)).collect();
+        distributed::read(&index, &named, group)?;
         let mut at = Resumed { step: own.step, world_size: own.world_size, samples_read_again: 0 };
-        for (name, part) in self.parts.iter_mut().filter(|(name, _)| !self.without.contains(name)) {
-            at.samples_read_again = at.samples_read_again.max(part.load(name, checkpoint, group)?);
-        }
+        let mut parts = self.taken_mut();
+        let outcome = parts.try_for_each(|(name, part)| {
+            at.samples_read_again = at.samples_read_again.max(part.take(name, checkpoint, group)?);
+            Ok(())
+        });
+        distributed::agree(group, &what, outcome)?;
         default_generator().set_state(own.of_rank(group.rank()));
         Ok(at)
     }
@@ -311,6 +413,16 @@ impl<'a> TrainState<'a> {
 }
 
 impl Own {
+    /// Collective.
+    fn of(step: u64, group: &ProcessGroup) -> Result<Self> {
+        let mut rng: Vec<GeneratorState> =
+            group.all_gather_object(&default_generator().get_state())?;
+        if rng.iter().all(|state| *state == rng[0]) {
+            rng.truncate(1);
+        }
+        Ok(Own { step, world_size: group.world_size(), rng })
+    }
+
     /// The state of a rank that was there, or a state that no rank has.
     fn of_rank(&self, rank: usize) -> GeneratorState {
         match self.rng[..] {
@@ -321,158 +433,4 @@ impl Own {
             }),
         }
     }
-}
-
-/// What a part has to be saved.
-#[derive(Default)]
-struct Saved {
-    tensors: Option<TensorMap>,
-    value: Option<Value>,
-    are_weights: bool,
-}
-
-impl Saved {
-    fn value(value: Value) -> Result<Self> {
-        Ok(Saved { value: Some(value), ..Default::default() })
-    }
-}
-
-/// A part of a state.
-trait Part {
-    fn save(&self, name: &str) -> Result<Saved>;
-
-    /// Brings to rank 0 what other ranks have. All ranks call it before that one saves.
-    fn gather(&mut self) -> Result<()> {
-        Ok(())
-    }
-
-    /// Gives the number of samples that are read again.
-    fn load(&mut self, name: &str, from: &Checkpoint, group: &ProcessGroup) -> Result<usize>;
-}
-
-struct Weights<'a>(&'a dyn Module);
-
-/// Rank 0 writes what it has, which is a part of what is sharded.
-fn whole(name: &str, parameters: &[Tensor]) -> Result<()> {
-    match parameters.iter().find(|parameter| parameter.is_sharded()) {
-        None => Ok(()),
-        Some(parameter) => Err(Error::argument(
-            "TrainState",
-            name,
-            format!(
-                "has a parameter that `fully_shard` has sharded, of which rank 0 has {:?} alone: one rank cannot save it",
-                parameter.shape()
-            ),
-        )),
-    }
-}
-
-impl Part for Weights<'_> {
-    fn save(&self, name: &str) -> Result<Saved> {
-        whole(name, &self.0.parameters())?;
-        let tensors = Some(self.0.state_dict().into_iter().collect());
-        Ok(Saved { tensors, are_weights: true, ..Default::default() })
-    }
-
-    fn load(&mut self, name: &str, from: &Checkpoint, _: &ProcessGroup) -> Result<usize> {
-        whole(name, &self.0.parameters())?;
-        self.0.load_state_dict(from.tensors(name)?, true)?;
-        Ok(0)
-    }
-}
-
-struct Moments<'a>(&'a mut dyn Optimizer);
-
-impl Part for Moments<'_> {
-    fn gather(&mut self) -> Result<()> {
-        self.0.consolidate_state_dict(0)
-    }
-
-    fn save(&self, name: &str) -> Result<Saved> {
-        whole(name, &self.0.parameters())?;
-        let (tensors, options) = self.0.state_dict().split();
-        Ok(Saved { tensors: Some(tensors), value: Some(options), ..Default::default() })
-    }
-
-    fn load(&mut self, name: &str, from: &Checkpoint, _: &ProcessGroup) -> Result<usize> {
-        let options: Value = from.value(name)?;
-        self.0.load_state_dict(&OptimizerState::join(from.tensors(name)?, &options)?)?;
-        Ok(0)
-    }
-}
-
-struct Schedule<'a>(&'a mut dyn LRScheduler);
-
-impl Part for Schedule<'_> {
-    fn save(&self, _: &str) -> Result<Saved> {
-        Saved::value(self.0.state_dict())
-    }
-
-    fn load(&mut self, name: &str, from: &Checkpoint, _: &ProcessGroup) -> Result<usize> {
-        self.0.load_state_dict(&from.value(name)?)?;
-        Ok(0)
-    }
-}
-
-struct Scale<'a>(&'a mut GradScaler);
-
-impl Part for Scale<'_> {
-    fn save(&self, _: &str) -> Result<Saved> {
-        Saved::value(self.0.state_dict())
-    }
-
-    fn load(&mut self, name: &str, from: &Checkpoint, _: &ProcessGroup) -> Result<usize> {
-        let state: Value = from.value(name)?;
-        if state.as_object().is_some_and(|state| !state.is_empty()) {
-            self.0.load_state_dict(&state)?;
-        }
-        Ok(0)
-    }
-}
-
-struct Place<'a, D: Dataset>(&'a DataLoader<D>);
-
-impl<D: Dataset> Part for Place<'_, D> {
-    fn save(&self, name: &str) -> Result<Saved> {
-        Saved::value(json_of(name, &self.0.state_dict())?)
-    }
-
-    fn load(&mut self, name: &str, from: &Checkpoint, group: &ProcessGroup) -> Result<usize> {
-        let state: LoaderState = from.value(name)?;
-        let again = state.position % group.world_size();
-        if again == 0 {
-            return self.0.load_state_dict(&state).map(|()| 0);
-        }
-        // A loader that is not divided among the ranks can go on from any place.
-        if self.0.load_state_dict(&state).is_ok() {
-            return Ok(0);
-        }
-        let position = state.position - again;
-        self.0.load_state_dict(&LoaderState { position, ..state })?;
-        Ok(again)
-    }
-}
-
-struct Kept<'a, T>(&'a mut T);
-
-impl<T: Serialize + DeserializeOwned> Part for Kept<'_, T> {
-    fn save(&self, name: &str) -> Result<Saved> {
-        let value = json_of(name, self.0)?;
-        // Found now, and not by the run that is to go on.
-        if let Err(why) = words::from_value::<T>(&value) {
-            let what = format!("cannot be read back from JSON: {why}");
-            return Err(Error::argument("TrainState::save", name, what));
-        }
-        Saved::value(value)
-    }
-
-    fn load(&mut self, name: &str, from: &Checkpoint, _: &ProcessGroup) -> Result<usize> {
-        *self.0 = from.value(name)?;
-        Ok(0)
-    }
-}
-
-fn json_of(name: &str, value: &impl Serialize) -> Result<Value> {
-    words::to_value(value)
-        .map_err(|why| Error::argument("TrainState::save", name, format!("cannot be JSON: {why}")))
 }

@@ -9,49 +9,55 @@ use crate::error::{Error, Result};
 /// What each rank has come to, by rank. Collective.
 ///
 /// # Errors
-/// [`Error::Other`], the same on all ranks, when `what` has failed on some; that of a collective.
-pub(super) fn agree<T: Serialize + DeserializeOwned>(
+/// [`Error::Other`], the same on all ranks, when `what` has failed on some; the error itself where it is the same on all;
+/// that of a collective.
+pub(crate) fn agree<T: Serialize + DeserializeOwned>(
     group: &ProcessGroup,
     what: &str,
     mine: Result<T>,
 ) -> Result<Vec<T>> {
-    let mine: std::result::Result<T, String> = mine.map_err(|error| error.to_string());
     if group.world_size() == 1 {
-        return mine.map(|mine| vec![mine]).map_err(|why| Error::Other(format!("{what}: {why}")));
+        return mine.map(|mine| vec![mine]);
     }
+    let (own, mine) = match mine {
+        Ok(mine) => (None, Ok(mine)),
+        Err(error) => (Some(error.clone()), Err(error.to_string())),
+    };
     let all = group.all_gather_object(&mine)?;
     let failed: Vec<(usize, &String)> = all
         .iter()
         .enumerate()
         .filter_map(|(rank, one)| Some((rank, one.as_ref().err()?)))
         .collect();
-    if failed.is_empty() {
-        return Ok(all.into_iter().flatten().collect());
-    }
-    Err(Error::Other(failure(what, group.world_size(), &failed)))
+    let Some((_, why)) = failed.first() else { return Ok(all.into_iter().flatten().collect()) };
+    // What is wrong everywhere is not a matter of ranks.
+    let everywhere = failed.len() == all.len() && failed.iter().all(|(_, other)| other == why);
+    Err(match own.filter(|_| everywhere) {
+        Some(own) => own,
+        None => Error::Other(failure(what, group.world_size(), &failed)),
+    })
 }
 
 /// What rank 0 has come to. Collective; the others' `mine` is not looked at.
 ///
 /// # Errors
-/// As [`agree`].
-pub(super) fn follow<T: Serialize + DeserializeOwned>(
+/// As [`agree`]; rank 0's own in a world of one.
+pub(crate) fn follow<T: Serialize + DeserializeOwned>(
     group: &ProcessGroup,
     what: &str,
     mine: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
+    if group.world_size() == 1 {
+        return mine();
+    }
     let mine: Option<std::result::Result<T, String>> =
         (group.rank() == 0).then(|| mine().map_err(|error| error.to_string()));
-    let first = match group.world_size() {
-        1 => mine.expect("rank 0 is the only one"),
-        _ => group.broadcast_object(mine.as_ref(), 0)?,
-    };
+    let first = group.broadcast_object(mine.as_ref(), 0)?;
     first.map_err(|why| Error::Other(failure(what, group.world_size(), &[(0, &why)])))
 }
 
 fn failure(what: &str, world: usize, failed: &[(usize, &String)]) -> String {
     match failed {
-        _ if world == 1 => format!("{what}: {}", failed[0].1),
         [(rank, why)] => format!("{what}: rank {rank} of {world} has failed: {why}"),
         _ => {
             let ranks = join_some(

@@ -23,7 +23,7 @@ pub(crate) struct Index {
 }
 
 /// A tensor of a checkpoint.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub dtype: Dtype,
     pub shape: Vec<usize>,
@@ -32,14 +32,14 @@ pub(crate) struct Entry {
 }
 
 /// A box of a tensor, whose elements lie one after the other in row-major order.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Piece {
     pub region: Region,
     pub at: Location,
 }
 
 /// Where a piece's bytes are.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Location {
     /// In a file, from a byte on.
     File { path: PathBuf, start: u64, checksum: Option<Checksum> },
@@ -53,6 +53,16 @@ pub(crate) struct Checksum {
     pub crc32: u32,
     /// Whether dtype and shape come before the bytes, as in our own files.
     pub has_type: bool,
+}
+
+impl Entry {
+    /// Of a tensor that is in memory.
+    pub fn held(tensor: &Tensor) -> Entry {
+        let shape = tensor.shape().to_vec();
+        let at = Location::Memory(tensor.clone());
+        let pieces = vec![Piece { region: Region::whole(&shape), at }];
+        Entry { dtype: tensor.dtype(), shape, pieces }
+    }
 }
 
 impl Index {

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::agree::agree;
 use super::fetch::{BLOCK, Files, Of, Stream, Target};
 use super::formats;
-use super::index::{Entry, Index, Piece};
+use super::index::{Entry, Index, Location, Piece};
 use super::region::Region;
 use super::state::{Shard, State};
 use crate::autograd::no_grad;
@@ -140,7 +140,7 @@ fn differing(missing: &[String], unexpected: &[String]) -> String {
 }
 
 /// Makes sure that shapes are the same.
-pub(super) fn check(index: &Index, wanted: &[(&str, &Shard)]) -> Result<()> {
+pub(crate) fn check(index: &Index, wanted: &[(&str, &Shard)]) -> Result<()> {
     let other = |(name, shard): &&(&str, &Shard)| {
         index.tensors.get(*name).is_some_and(|entry| entry.shape != shard.shape())
     };
@@ -159,7 +159,7 @@ pub(super) fn check(index: &Index, wanted: &[(&str, &Shard)]) -> Result<()> {
 ///
 /// # Errors
 /// As [`load`].
-pub(super) fn read(index: &Index, wanted: &[(&str, &Shard)], group: &ProcessGroup) -> Result<()> {
+pub(crate) fn read(index: &Index, wanted: &[(&str, &Shard)], group: &ProcessGroup) -> Result<()> {
     let what = format!("loading {}", index.path.display());
     let hosts = agree(group, &what, Ok(host()))?;
     let mine = &hosts[group.rank()];
@@ -239,17 +239,21 @@ impl<'a> Reading<'a> {
         Ok(Reading { index, files: Files::default(), names, places })
     }
 
-    /// The pieces that this rank needs something of, in the order of the checkpoint.
-    fn needed(&self) -> Vec<Id> {
-        let mut needed = Vec::new();
+    /// The pieces that this rank needs something of, in the order of the checkpoint: those in files, and those that it
+    /// has in memory.
+    fn needed(&self) -> (Vec<Id>, Vec<Id>) {
+        let (mut needed, mut held) = (Vec::new(), Vec::new());
         for (&name, place) in &self.places {
             for (number, piece) in place.entry.pieces.iter().enumerate() {
                 if piece.region.intersect(place.region).is_some() {
-                    needed.push((name, number as u32));
+                    match piece.at {
+                        Location::Memory(_) => held.push((name, number as u32)),
+                        Location::File { .. } => needed.push((name, number as u32)),
+                    }
                 }
             }
         }
-        needed
+        (needed, held)
     }
 
     fn piece(&self, (name, number): Id) -> (Of<'a>, &'a Piece) {
@@ -259,7 +263,8 @@ impl<'a> Reading<'a> {
     }
 
     fn run(mut self, local: &ProcessGroup) -> Result<()> {
-        let needed = local.all_gather_object(&self.needed())?;
+        let (needed, held) = self.needed();
+        let needed = local.all_gather_object(&needed)?;
         let (alone, shared) = divided(&needed, |id| {
             let (of, piece) = self.piece(id);
             piece.nbytes(of.dtype)
@@ -268,6 +273,7 @@ impl<'a> Reading<'a> {
             return Ok(());
         }
         self.read_alone(&alone[local.rank()])?;
+        self.read_alone(&held)?;
         self.settle()
     }
 

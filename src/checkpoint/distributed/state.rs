@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::region::Region;
-use crate::checkpoint::words;
+use crate::checkpoint::{Checkpoint, SCORE, words};
 use crate::error::{Error, Result};
 use crate::nn::{Module, saved_tensors};
 use crate::tensor::Tensor;
@@ -188,6 +188,12 @@ impl State {
         })?;
         self.values.insert(name.to_owned(), value);
         Ok(self)
+    }
+
+    /// Says how good it is, for [`CheckpointDir::keep_best`](crate::checkpoint::CheckpointDir::keep_best).
+    pub(crate) fn with_score(self, score: f64) -> Result<Self> {
+        let checked = Checkpoint::new().with_score(score)?;
+        self.with_value(SCORE, &checked.value::<f64>(SCORE)?)
     }
 
     /// The names of the tensors, in order.
