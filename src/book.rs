@@ -28,6 +28,7 @@ pages! {
     Errors "guide/errors.md";
     DataParallel "distributed/ddp.md";
     Sharding "distributed/sharding.md";
+    Checkpoints "distributed/checkpoints.md";
     Loops "distributed/loops.md";
     Elasticity "distributed/elasticity.md";
     SharedTensors "distributed/shared.md";

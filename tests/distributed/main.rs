@@ -12,6 +12,7 @@ mod metrics;
 mod multiprocessing;
 mod new_project;
 mod process_groups;
+mod sharded_checkpoints;
 mod shared_tensors;
 mod sync_batch_norm;
 mod tasks;

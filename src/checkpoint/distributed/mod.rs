@@ -1,4 +1,18 @@
-//! Checkpoints that all ranks write and read together, each its own part.
+//! Checkpoints that all ranks write and read together, each its own part (`torch.distributed.checkpoint`).
+//!
+//! A state is a set of boxes of tensors: each rank says which it has, or needs. What several have is written by one of
+//! them, and what several of a host need is read by one of them. So any layout loads what any other has saved.
+//!
+//! | module | what it is for |
+//! | --- | --- |
+//! | [`region`] | boxes, and which bytes two of them share |
+//! | [`state`] | what a rank has |
+//! | [`plan`] | who writes what |
+//! | [`agree`] | steps of all ranks, that fail on all or none |
+//! | [`write`](mod@write), [`save`](mod@save) | a rank's file; the folder, which appears whole or not at all |
+//! | [`background`] | the same while training goes on |
+//! | [`index`], [`formats`], [`own`] | what a checkpoint holds and where, in any format |
+//! | [`fetch`], [`load`](mod@load) | pieces, checked; each rank's parts |
 
 mod agree;
 mod background;

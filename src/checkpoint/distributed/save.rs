@@ -85,15 +85,15 @@ pub(super) struct Plan {
     values: BTreeMap<String, Value>,
 }
 
-/// The plans that were made last, by the hashes of what ranks have.
+/// A plan, by the hashes of what ranks have.
 struct Kept {
-    ranks: Vec<usize>,
     hashes: Vec<u64>,
     parts: Arc<Vec<Vec<Part>>>,
     assignment: Arc<Assignment>,
 }
 
-static PLANS: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
+/// The plans that the ranks of a group have made last. All of them have the same here.
+static PLANS: Mutex<BTreeMap<Vec<usize>, Vec<Kept>>> = Mutex::new(BTreeMap::new());
 
 const PLANNING: &str = "planning a checkpoint";
 
@@ -113,11 +113,10 @@ impl Plan {
         let mut hasher = DefaultHasher::new();
         mine.hash(&mut hasher);
         let hashes = agree(group, PLANNING, Ok(hasher.finish()))?;
-        let known = PLANS
-            .lock()
-            .iter()
-            .find(|kept| kept.ranks == group.ranks() && kept.hashes == hashes)
-            .map(|kept| (kept.parts.clone(), kept.assignment.clone()));
+        let known = PLANS.lock().get(group.ranks()).and_then(|kept| {
+            let same = kept.iter().find(|kept| kept.hashes == hashes)?;
+            Some((same.parts.clone(), same.assignment.clone()))
+        });
         let (parts, assignment) = match known {
             Some(known) => known,
             None => {
@@ -126,12 +125,10 @@ impl Plan {
                     assign(&parts).map_err(|why| Error::Other(format!("{PLANNING}: {why}")))?;
                 let assignment = Arc::new(assignment);
                 let mut plans = PLANS.lock();
+                let plans = plans.entry(group.ranks().to_vec()).or_default();
                 plans.truncate(KEPT - 1);
-                let (ranks, parts) = (group.ranks().to_vec(), parts);
-                plans.insert(
-                    0,
-                    Kept { ranks, hashes, parts: parts.clone(), assignment: assignment.clone() },
-                );
+                let kept = Kept { hashes, parts: parts.clone(), assignment: assignment.clone() };
+                plans.insert(0, kept);
                 (parts, assignment)
             }
         };

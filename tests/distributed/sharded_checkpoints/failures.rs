@@ -1,0 +1,190 @@
+//! Whatever fails on some ranks, all ranks get one error that names exactly those; what was there stays.
+
+use std::fs;
+use std::path::Path;
+
+use torchrs::checkpoint::distributed::{self, Shard, State};
+use torchrs::distributed::ProcessGroup;
+use torchrs::{Dtype, Tensor, multiprocessing};
+
+use super::super::job::Job;
+
+const WORLD: usize = 4;
+const COLUMNS: usize = 1 << 16;
+
+/// A row of each rank.
+fn state(rank: usize, value: f64) -> State {
+    let row = Tensor::full([1, COLUMNS], value, Dtype::F32);
+    let shard = Shard::new(row, &[WORLD, COLUMNS], &[rank, 0]).unwrap();
+    State::new().with_tensor("w", shard).unwrap()
+}
+
+/// Lets this process write files of at most so many bytes.
+fn limit_files(bytes: u64) {
+    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: changes what this process may do; the signal is the system's default otherwise.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+        libc::setrlimit(libc::RLIMIT_FSIZE, &limit);
+    }
+}
+
+/// The error, which is the same on all ranks.
+fn common(world: &ProcessGroup, error: torchrs::Error) -> String {
+    let all = world.all_gather_object(&error.to_string()).unwrap();
+    assert!(all.iter().all(|other| *other == all[0]), "{all:?}");
+    all[0].clone()
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let names =
+        fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names
+}
+
+fn phases(rank: usize, job: Job) {
+    let world = job.join(rank);
+    let path = job.out.join("checkpoint");
+    let save = |state: &State| distributed::save(state, &path, &world);
+    let intact = |value: f64| {
+        world.barrier().unwrap();
+        assert_eq!(names(&job.out), ["checkpoint", "file"]);
+        let mine = state(rank, 9.0);
+        distributed::load(&mine, &path, &world, Default::default()).unwrap();
+        assert_eq!(mine.tensor("w").unwrap().tensor().sum().item(), value * COLUMNS as f64);
+        world.barrier().unwrap();
+    };
+    if rank == 0 {
+        fs::write(job.out.join("file"), "no folder").unwrap();
+    }
+    world.barrier().unwrap();
+    save(&state(rank, 1.0)).unwrap();
+    intact(1.0);
+
+    // Ranks say different things of a tensor; one does not have its part.
+    let odd = if rank == 2 { Dtype::F64 } else { Dtype::F32 };
+    let different = State::new().with_tensor("w", Tensor::zeros([3], odd)).unwrap();
+    let error = common(&world, save(&different).unwrap_err());
+    assert!(error.contains("`w` is f32 [3] on rank 0 and f64 [3] on rank 2"), "{error}");
+    let hole = if rank == 3 { State::new() } else { state(rank, 2.0) };
+    let error = common(&world, save(&hole).unwrap_err());
+    assert!(error.contains("`w`") && error.contains("in no piece"), "{error}");
+    intact(1.0);
+
+    // The folder cannot be made.
+    let under = job.out.join("file").join("checkpoint");
+    let error = common(&world, distributed::save(&state(rank, 2.0), &under, &world).unwrap_err());
+    assert!(error.contains("rank 0 of 4 has failed") && error.contains("file"), "{error}");
+    let error = common(&world, distributed::save(&state(rank, 2.0), &job.out, &world).unwrap_err());
+    assert!(error.contains("is there and no checkpoint"), "{error}");
+    intact(1.0);
+
+    // Some ranks cannot write.
+    for failing in [vec![1, 3], vec![0], vec![2]] {
+        limit_files(if failing.contains(&rank) { 1000 } else { u64::MAX });
+        let error = common(&world, save(&state(rank, 2.0)).unwrap_err());
+        limit_files(u64::MAX);
+        for other in 0..WORLD {
+            let is_named = error.contains(&format!("rank {other}: write"))
+                || error.contains(&format!("rank {other} of 4 has failed: write"));
+            assert_eq!(is_named, failing.contains(&other), "{error}");
+        }
+        intact(1.0);
+    }
+
+    // Rank 0 has nothing to write but the index, and cannot.
+    let part = if rank == 0 {
+        State::new()
+    } else {
+        State::new().with_tensor(&"n".repeat(900), Tensor::ones([4], Dtype::F32)).unwrap()
+    };
+    limit_files(if rank == 0 { 500 } else { u64::MAX });
+    let error = common(&world, save(&part).unwrap_err());
+    limit_files(u64::MAX);
+    assert!(
+        error.contains("rank 0 of 4 has failed: write") && error.contains("index.json"),
+        "{error}"
+    );
+    intact(1.0);
+
+    // It works when nothing is in the way.
+    save(&state(rank, 3.0)).unwrap();
+    intact(3.0);
+}
+
+#[test]
+fn a_save_that_fails_on_some_ranks_names_them_on_all_and_leaves_what_was_there() {
+    let folder = tempfile::tempdir().unwrap();
+    multiprocessing::spawn(phases, Job::new(WORLD, folder.path().to_owned()), WORLD).unwrap();
+}
+
+fn damaged(rank: usize, job: Job) {
+    let world = job.join(rank);
+    let path = job.out.join("checkpoint");
+    let whole =
+        || State::new().with_tensor("w", Tensor::zeros([WORLD, COLUMNS], Dtype::F32)).unwrap();
+    let of = |rank: usize| path.join(format!("rank-{rank:05}.safetensors"));
+    distributed::save(&state(rank, 1.0), &path, &world).unwrap();
+    let on_rank_0 = |change: &dyn Fn()| {
+        world.barrier().unwrap();
+        if rank == 0 {
+            change();
+        }
+        world.barrier().unwrap();
+    };
+    let bytes = fs::read(of(2)).unwrap();
+    let load = |state: &State| {
+        common(&world, distributed::load(state, &path, &world, Default::default()).unwrap_err())
+    };
+    let mut flipped = bytes.clone();
+    flipped[bytes.len() - 5] ^= 1;
+    on_rank_0(&|| fs::write(of(2), &flipped).unwrap());
+    // Each rank its own row: rank 2 finds it.
+    let error = load(&state(rank, 0.0));
+    assert!(
+        error.contains("rank 2 of 4 has failed") && error.contains("`w` is damaged"),
+        "{error}"
+    );
+    // All ranks everything: the one that reads it finds it, and none waits for it.
+    let error = load(&whole());
+    assert!(error.contains("`w` is damaged") && error.contains("rank-00002"), "{error}");
+    on_rank_0(&|| fs::write(of(2), &bytes[..bytes.len() - 5]).unwrap());
+    let error = load(&state(rank, 0.0));
+    assert!(error.contains("rank 2 of 4 has failed") && error.contains("is cut off"), "{error}");
+    on_rank_0(&|| fs::remove_file(of(2)).unwrap());
+    let error = load(&whole());
+    assert!(error.contains("rank-00002.safetensors"), "{error}");
+    on_rank_0(&|| fs::write(of(2), &bytes).unwrap());
+    let text = fs::read_to_string(path.join("index.json")).unwrap();
+    on_rank_0(&|| fs::write(path.join("index.json"), text.replace("65536", "65537")).unwrap());
+    let error = load(&whole());
+    assert!(
+        error.contains("index.json") && error.contains("its checksum does not match"),
+        "{error}"
+    );
+    on_rank_0(&|| fs::write(path.join("index.json"), &text).unwrap());
+    // Another shape, on one rank only.
+    let odd = if rank == 1 {
+        State::new().with_tensor("w", Tensor::zeros([3], Dtype::F32)).unwrap()
+    } else {
+        whole()
+    };
+    let error = load(&odd);
+    assert!(
+        error.contains("rank 1 of 4 has failed")
+            && error.contains("`w` is [4, 65536] in it and [3]"),
+        "{error}"
+    );
+    let mine = whole();
+    distributed::load(&mine, &path, &world, Default::default()).unwrap();
+    assert_eq!(mine.tensor("w").unwrap().tensor().mean().item(), 1.0);
+    world.barrier().unwrap();
+}
+
+#[test]
+fn a_load_that_fails_on_some_ranks_is_an_error_on_all() {
+    let folder = tempfile::tempdir().unwrap();
+    multiprocessing::spawn(damaged, Job::new(WORLD, folder.path().to_owned()), WORLD).unwrap();
+}

@@ -1,0 +1,97 @@
+//! Ranks that are killed while they save: the last complete checkpoint loads, and nothing else is left.
+
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use torchrs::checkpoint::distributed::{AsyncCheckpointer, Shard, State, save};
+use torchrs::checkpoint::{Checkpoint, CheckpointDir};
+use torchrs::multiprocessing::{self, Process};
+use torchrs::train::TrainState;
+use torchrs::{Dtype, Tensor};
+
+use super::super::job::Job;
+
+const WORLD: usize = 3;
+const COLUMNS: usize = 1 << 16;
+
+fn folder(out: &Path) -> CheckpointDir {
+    CheckpointDir::new(out, 1 << 20)
+}
+
+/// A state of which every element, and a value, is the number of its step.
+fn state(rank: usize, step: u64) -> State {
+    let row = Tensor::full([1, COLUMNS], step as f64, Dtype::F32);
+    let shard = Shard::new(row, &[WORLD, COLUMNS], &[rank, 0]).unwrap();
+    let all = Tensor::full([COLUMNS], step as f64, Dtype::F32);
+    let tensors = [("own".to_owned(), shard), ("all".to_owned(), all.into())];
+    State::new().with_group("model", tensors).unwrap().with_value("step", &step).unwrap()
+}
+
+/// Saves one step after the other until it is killed, or another is.
+fn saves((rank, first, background, job): (usize, u64, bool, Job)) {
+    let group = job.join(rank);
+    let path = |step| folder(&job.out).at(step);
+    let mut checkpointer = AsyncCheckpointer::new(&group).unwrap();
+    for step in first.. {
+        let saved = match background {
+            true => checkpointer.save(&state(rank, step), path(step)),
+            false => save(&state(rank, step), path(step), &group),
+        };
+        if saved.is_err() {
+            // Another was killed.
+            std::process::exit(0);
+        }
+    }
+}
+
+/// Kills so many times, and gives the steps that were saved.
+fn kill(count: u64) -> usize {
+    let out = tempfile::tempdir().unwrap();
+    let mut saved = 0;
+    for round in 0..count {
+        let first = folder(out.path()).latest().unwrap().map_or(0, |(step, _)| step + 1);
+        let job = Job::new(WORLD, out.path().to_owned());
+        let start = |rank| {
+            Process::spawn(saves, (rank, first, round % 2 == 1, job.clone()))
+                .expect("a rank starts")
+        };
+        let ranks: Vec<Process> = (0..WORLD).map(start).collect();
+        // From before the first save to after several.
+        sleep(Duration::from_micros(20_000 + round * 7_919 % 60_000));
+        match round as usize % (WORLD + 1) {
+            WORLD => ranks.iter().for_each(|rank| _ = rank.kill()),
+            one => ranks[one].kill().unwrap(),
+        }
+        for rank in ranks {
+            let _ = rank.wait_timeout(Duration::from_secs(20)).expect("no rank waits for ever");
+        }
+        if let Some((step, path)) = folder(out.path()).latest().unwrap() {
+            let checkpoint = Checkpoint::load(&path).unwrap();
+            assert_eq!(checkpoint.value::<u64>("step").unwrap(), step);
+            for tensor in checkpoint.tensors("model").unwrap().values() {
+                let [least, most] = [tensor.min().item(), tensor.max().item()];
+                assert_eq!((least, most), (step as f64, step as f64));
+            }
+            saved = step as usize;
+        }
+    }
+    // The next save of the run removes what killed ones have left.
+    multiprocessing::spawn(last, Job::new(1, out.path().to_owned()), 1).unwrap();
+    let names = std::fs::read_dir(out.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let left: Vec<_> = names.filter(|name| name.as_encoded_bytes()[0] == b'.').collect();
+    assert!(left.is_empty(), "{left:?}");
+    saved
+}
+
+fn last(rank: usize, job: Job) {
+    let group = job.join(rank);
+    TrainState::new().sharded().save(&folder(&job.out), 1 << 30, &group).unwrap();
+}
+
+#[test]
+fn the_last_complete_checkpoint_loads_after_kills() {
+    let count = std::env::var("TORCHRS_TEST_KILLS").map_or(16, |count| count.parse().unwrap());
+    let saved = kill(count);
+    assert!(saved as u64 > count / 4, "{saved} saves in {count} rounds");
+}
