@@ -5,7 +5,7 @@
 //!
 //! `cargo bench --bench growth` prints a JSON line per point, then the tables of `docs/performance/scaling.md`.
 //!
-//! `cargo bench --bench growth -- --paper` prints that page's model of up to 64 GPUs.
+//! `cargo bench --bench growth -- --paper` prints that page's models of up to 64 GPUs, and of 1,024.
 
 #[allow(dead_code, reason = "peak memory is enough")]
 #[path = "common/bench.rs"]
@@ -14,6 +14,8 @@ mod bench;
 mod paper;
 #[path = "common/processor.rs"]
 mod processor;
+#[path = "common/sharded_paper.rs"]
+mod sharded_paper;
 
 use std::time::{Duration, Instant};
 
@@ -79,6 +81,7 @@ fn main() -> Result<()> {
     torchrs::init();
     if std::env::args().any(|a| a == "--paper") {
         paper::print();
+        sharded_paper::print();
         return Ok(());
     }
     let depths = [2, 4, 8, 16, 32].map(|depth| Point { depth, ..BASE });

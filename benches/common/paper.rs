@@ -92,7 +92,7 @@ impl Training {
 }
 
 /// How much longer the slowest of `n` takes, when a step's time varies by 1%.
-fn slowest(n: usize) -> f64 {
+pub fn slowest(n: usize) -> f64 {
     0.01 * (2.0 * (n as f64).ln()).sqrt()
 }
 

@@ -16,7 +16,7 @@ use super::state::{Shard, State};
 use crate::autograd::no_grad;
 use crate::checkpoint::raw::{bytes_mut, check_bools, zeros};
 use crate::checkpoint::words;
-use crate::distributed::{Origin, ProcessGroup};
+use crate::distributed::{Origin, ProcessGroup, WorkerEnv};
 use crate::error::{Error, Result, catch};
 use crate::storage::Device;
 use crate::tensor::{Dtype, Tensor};
@@ -161,7 +161,7 @@ pub(crate) fn check(index: &Index, wanted: &[(&str, &Shard)]) -> Result<()> {
 /// As [`load`].
 pub(crate) fn read(index: &Index, wanted: &[(&str, &Shard)], group: &ProcessGroup) -> Result<()> {
     let what = format!("loading {}", index.path.display());
-    let hosts = agree(group, &what, Ok(host()))?;
+    let hosts = agree(group, &what, host())?;
     let mine = &hosts[group.rank()];
     let mut local = None;
     let mut seen = BTreeSet::new();
@@ -186,11 +186,12 @@ pub(crate) fn read(index: &Index, wanted: &[(&str, &Shard)], group: &ProcessGrou
     agree(group, &what, outcome).map(drop)
 }
 
-/// What tells hosts apart.
-fn host() -> String {
+/// What tells hosts apart: their numbers in the job, and what the system says of itself.
+fn host() -> Result<String> {
+    let number = WorkerEnv::from_env()?.group_rank;
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let name = nix::unistd::gethostname().unwrap_or_default();
-    format!("{} {}", boot.trim(), name.display())
+    Ok(format!("{number} {} {}", boot.trim(), name.display()))
 }
 
 /// A piece of the checkpoint: its tensor's place among all, and its own in that.

@@ -1,12 +1,15 @@
 //! Sharded training on GPUs: the numbers of data-parallel training, no wait, and no more memory than promised.
 
+use torchrs::checkpoint::distributed::AsyncCheckpointer;
+use torchrs::checkpoint::{Checkpoint, CheckpointDir};
 use torchrs::cuda::memory;
 use torchrs::cuda_graphs::CudaGraph;
 use torchrs::distributed::DistributedDataParallel;
 use torchrs::nn::parallel::{FullyShardOptions, MixedPrecisionPolicy, fully_shard};
 use torchrs::nn::{self, Forward, Linear, Module, Sequential, clip_grad_norm_};
 use torchrs::optim::{Adam, AdamOptions, Optimizer};
-use torchrs::{Dtype, Result, Tensor, catch, cuda};
+use torchrs::train::TrainState;
+use torchrs::{Device, Dtype, Result, Tensor, catch, cuda};
 
 use super::job::{ADVERSARY, gpu, join_job, run, run_with};
 
@@ -178,4 +181,52 @@ fn is_not_recorded(_: ()) -> Result<()> {
 #[test]
 fn sharded_modules_are_not_recorded() {
     run(2, is_not_recorded);
+}
+
+/// What is saved from GPUs, at once and in the background while everything changes, is what is loaded to GPUs and CPUs.
+fn saves(_: ()) -> Result<()> {
+    let group = join_job()?;
+    let own = tempfile::tempdir().unwrap();
+    let folder = group.broadcast_object(Some(&own.path().to_owned()), 0)?;
+    let checkpoints = CheckpointDir::new(folder, 9);
+    let made = |seed, device| -> Result<(Sequential, Adam)> {
+        torchrs::manual_seed(seed);
+        let mut model = blocks(2, 9);
+        model.to_device(device);
+        for block in model.iter_mut() {
+            fully_shard(block, &group, Default::default())?;
+        }
+        let mut adam = Adam::new(model.parameters(), Default::default());
+        model.forward(&Tensor::ones([2, 9], (Dtype::F32, device))).square().mean().backward();
+        adam.step();
+        Ok((model, adam))
+    };
+    let values = |model: &Sequential, adam: &Adam| -> Vec<f64> {
+        let weights = model.state_dict().into_iter().map(|(_, t)| t.square().sum().item());
+        let (states, _) = adam.state_dict().split();
+        weights.chain(states.into_values().map(|t| t.square().sum().item())).collect()
+    };
+    let mut checkpointer = AsyncCheckpointer::new(&group)?;
+    let (model, mut adam) = made(1, gpu())?;
+    let expected = values(&model, &adam);
+    TrainState::new().model(&model).optimizer(&mut adam).save(&checkpoints, 1, &group)?;
+    let state = TrainState::new().model(&model).optimizer(&mut adam);
+    state.async_save(&mut checkpointer, &checkpoints, 2, &group)?;
+    torchrs::no_grad(|| model.parameters().iter().for_each(|p| _ = p.fill_(7.0)));
+    checkpointer.wait()?;
+    for (step, device) in [(1, gpu()), (2, gpu()), (2, Device::Cpu)] {
+        let (model, mut adam) = made(2, device)?;
+        assert_ne!(values(&model, &adam), expected);
+        let checkpoint = Checkpoint::open(checkpoints.at(step))?;
+        TrainState::new().model(&model).optimizer(&mut adam).load(&checkpoint, &group)?;
+        let got = values(&model, &adam);
+        let near = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-6 * b.abs();
+        assert!(got.iter().zip(&expected).all(near), "{got:?} {expected:?}");
+    }
+    group.barrier()
+}
+
+#[test]
+fn sharded_models_are_saved_and_loaded() {
+    run_with(2, [&[(ADVERSARY, "5")], &[]], saves);
 }
