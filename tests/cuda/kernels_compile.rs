@@ -2,6 +2,7 @@
 //! in registers. `tools/checks/check-kernels` installs the compiler and runs this; by itself it does nothing.
 
 use std::borrow::Borrow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
@@ -15,7 +16,7 @@ use torchrs::ops::pointwise::{self, Compute, Kernel, Kind, Row};
 
 const ARCHITECTURES: [(u32, u32); 2] = [(8, 0), (9, 0)];
 
-/// Set by `tools/checks/check-kernels`: 1, or a part of the names of those to be compiled.
+/// Set by `tools/checks/check-kernels`: 1 for those that have changed, `all`, or a part of the names of those to be compiled.
 const REQUIRED: &str = "TORCHRS_CHECK_KERNELS";
 
 /// True when the script runs this, which has seen to a compiler: it takes minutes.
@@ -58,10 +59,63 @@ enum For {
     OneOfThem,
 }
 
+/// Programs are checked in so many parts, by their names: a part that has not changed since it was last checked is left
+/// out, unless all are asked for.
+const PARTS: u64 = 64;
+
+/// What has been checked, a line for each part: the test, the part's number, a digest of its programs.
+const CHECKED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cuda/kernels_checked.txt");
+
+/// Set to have [`CHECKED`] written.
+const WRITE: &str = "TORCHRS_TEST_WRITE_KERNELS";
+
+/// FNV-1a, which stays the same from version to version.
+fn digest(text: &str, start: u64) -> u64 {
+    text.bytes().fold(start, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+const START: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// The parts of a test, each with its digest.
+fn parts<P: Borrow<Program>>(programs: &[(String, P)]) -> BTreeMap<u64, u64> {
+    let mut parts = BTreeMap::new();
+    for (name, program) in programs {
+        let text = format!("{name}\n{:?}\n{}", ARCHITECTURES, program.borrow().text());
+        let sum: &mut u64 = parts.entry(digest(name, START) % PARTS).or_default();
+        *sum = sum.wrapping_add(digest(&text, START));
+    }
+    parts
+}
+
+/// The lines of [`CHECKED`] that are not of `test`, and those of it that the programs have now.
+fn lines(test: &str, parts: &BTreeMap<u64, u64>) -> (Vec<String>, Vec<String>) {
+    let all = fs::read_to_string(CHECKED).unwrap_or_default();
+    let of_others = all.lines().filter(|line| line.split(' ').next() != Some(test));
+    let own = parts.iter().map(|(part, digest)| format!("{test} {part} {digest:016x}"));
+    (of_others.map(str::to_owned).collect(), own.collect())
+}
+
 /// Compiles programs on all cores; what is wrong with them.
-fn complaints<P: Borrow<Program> + Sync>(mut programs: Vec<(String, P)>, of: For) -> Vec<String> {
-    let part = std::env::var(REQUIRED).unwrap_or_default();
-    programs.retain(|(name, _)| part == "1" || name.contains(&part));
+fn complaints<P: Borrow<Program> + Sync>(
+    test: &str,
+    mut programs: Vec<(String, P)>,
+    of: For,
+) -> Vec<String> {
+    let asked = std::env::var(REQUIRED).unwrap_or_default();
+    let (parts, all) = (parts(&programs), programs.len());
+    match asked.as_str() {
+        "all" => {}
+        "1" => {
+            let checked = fs::read_to_string(CHECKED).unwrap_or_default();
+            let checked: BTreeSet<&str> = checked.lines().collect();
+            let is_new = |name: &str| {
+                let part = digest(name, START) % PARTS;
+                !checked.contains(format!("{test} {part} {:016x}", parts[&part]).as_str())
+            };
+            programs.retain(|(name, _)| is_new(name));
+        }
+        text => programs.retain(|(name, _)| name.contains(text)),
+    }
     let (next, complaints, start) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Instant::now());
     let (kernels, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -70,11 +124,10 @@ fn complaints<P: Borrow<Program> + Sync>(mut programs: Vec<(String, P)>, of: For
                 loop {
                     let turn = next.fetch_add(1, Relaxed);
                     let Some((name, program)) = programs.get(turn) else { break };
+                    let one = digest(name, START) as usize / 64 % ARCHITECTURES.len();
                     let architectures = match of {
                         For::Each => &ARCHITECTURES[..],
-                        For::OneOfThem => {
-                            std::slice::from_ref(&ARCHITECTURES[turn / 2 % ARCHITECTURES.len()])
-                        }
+                        For::OneOfThem => std::slice::from_ref(&ARCHITECTURES[one]),
                     };
                     for &architecture in architectures {
                         let complain = |text: String| {
@@ -106,7 +159,7 @@ fn complaints<P: Borrow<Program> + Sync>(mut programs: Vec<(String, P)>, of: For
         }
     });
     println!(
-        "{} programs for {} of {} architectures: {} kernels, at most {} registers, in {:.1} s",
+        "{} programs, of {all}, for {} of {} architectures: {} kernels, at most {} registers, in {:.1} s",
         programs.len(),
         if of == For::Each { "each" } else { "one" },
         ARCHITECTURES.len(),
@@ -114,7 +167,17 @@ fn complaints<P: Borrow<Program> + Sync>(mut programs: Vec<(String, P)>, of: For
         most.into_inner(),
         start.elapsed().as_secs_f64()
     );
-    complaints.into_inner().unwrap()
+    let complaints = complaints.into_inner().unwrap();
+    let is_complete = asked == "1" || asked == "all";
+    if complaints.is_empty() && is_complete && std::env::var_os(WRITE).is_some() {
+        static ONE_BY_ONE: Mutex<()> = Mutex::new(());
+        let _turn = ONE_BY_ONE.lock().unwrap();
+        let (mut others, own) = lines(test, &parts);
+        others.extend(own);
+        others.sort();
+        fs::write(CHECKED, others.join("\n") + "\n").unwrap();
+    }
+    complaints
 }
 
 #[test]
@@ -122,7 +185,7 @@ fn programs_of_ops() {
     if !is_asked_for() {
         return;
     }
-    let wrong = complaints(catalogue::programs(), For::Each);
+    let wrong = complaints("programs_of_ops", catalogue::programs(), For::Each);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
@@ -143,7 +206,7 @@ fn files_of_kernels() {
             let is_known = known.iter().any(|(_, program)| program.text().contains(text.as_str()));
             (!is_known).then(|| (name.to_owned(), Program::owned(name, prelude, text)))
         });
-    let wrong = complaints(others.collect::<Vec<_>>(), For::Each);
+    let wrong = complaints("files_of_kernels", others.collect::<Vec<_>>(), For::Each);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
@@ -211,7 +274,7 @@ fn rows_for_several_types() {
     let rows = pointwise::tables().filter(|row| SAMPLED.contains(&row.name));
     let programs: Vec<_> = rows.map(narrow_program_of).collect();
     assert_eq!(programs.len(), SAMPLED.len());
-    let wrong = complaints(programs, For::OneOfThem);
+    let wrong = complaints("rows_for_several_types", programs, For::OneOfThem);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
@@ -221,6 +284,6 @@ fn rows_of_the_tables() {
         return;
     }
     let rows = pointwise::tables().chain(pointwise::updates());
-    let wrong = complaints(rows.flat_map(programs_of).collect(), For::OneOfThem);
+    let wrong = complaints("rows_of_the_tables", rows.flat_map(programs_of).collect(), For::OneOfThem);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -40,9 +40,9 @@ const KEPT: usize = 4;
 /// use torchrs::checkpoint::distributed::{self, Shard, State};
 /// use torchrs::Tensor;
 /// # fn main() -> torchrs::Result<()> {
-/// # let folder = tempfile::tempdir().unwrap();
-/// # let path = folder.path().join("checkpoint");
 /// # two_ranks(|group| {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = group.broadcast_object(Some(&folder.path().join("checkpoint")), 0)?;
 /// // Each of two ranks has one of two rows.
 /// let row = Tensor::from([[group.rank() as f32; 3]]);
 /// let shard = Shard::new(row.clone(), &[2, 3], &[group.rank(), 0])?;
@@ -54,6 +54,7 @@ const KEPT: usize = 4;
 /// let loaded = distributed::load(&state, &path, &group, Default::default())?;
 /// assert_eq!(whole.to_vec::<f32>(), [0.0, 0.0, 0.0, 1.0, 1.0, 1.0]);
 /// assert_eq!(loaded.value::<u32>("epoch")?, 3);
+/// # group.barrier()?;
 /// # Ok(())
 /// # })
 /// # }

@@ -9,7 +9,7 @@ use torchrs::nn::parallel::{FullyShardOptions, MixedPrecisionPolicy, fully_shard
 use torchrs::nn::{self, Forward, Linear, Module, Sequential, clip_grad_norm_};
 use torchrs::optim::{Adam, AdamOptions, Optimizer};
 use torchrs::train::TrainState;
-use torchrs::{Device, Dtype, Result, Tensor, catch, cuda};
+use torchrs::{Device, Dtype, Error, Result, Tensor, catch, cuda};
 
 use super::job::{ADVERSARY, gpu, join_job, run, run_with};
 
@@ -229,4 +229,45 @@ fn saves(_: ()) -> Result<()> {
 #[test]
 fn sharded_models_are_saved_and_loaded() {
     run_with(2, [&[(ADVERSARY, "5")], &[]], saves);
+}
+
+const SMALL: usize = 64 << 20;
+
+/// Weights, gradients and states are four times a device's memory; the weights alone do not fit.
+fn outgrows(_: ()) -> Result<()> {
+    const BLOCKS: usize = 33;
+    const WIDTH: usize = 720;
+    let group = join_job()?;
+    let block = || Sequential::new().append(Linear::no_bias(WIDTH, WIDTH)).append(nn::Tanh);
+    assert!(16 * BLOCKS * WIDTH * WIDTH > 4 * SMALL);
+    if group.rank() == 0 {
+        let mut whole = (0..BLOCKS).map(|_| block()).fold(Sequential::new(), Sequential::append);
+        let error = catch(|| whole.to_device(gpu())).unwrap_err();
+        assert!(matches!(error, Error::OutOfMemory(_)), "{error}");
+    }
+    let mut model = Sequential::new();
+    for _ in 0..BLOCKS {
+        let mut block = block();
+        block.to_device(gpu());
+        fully_shard(&mut block, &group, Default::default())?;
+        model = model.append(block);
+    }
+    let mut adam = Adam::new(model.parameters(), AdamOptions { lr: 1e-4, ..Default::default() });
+    let x = Tensor::ones([1, WIDTH], (Dtype::F32, gpu()));
+    let losses: Vec<f64> = (0..3)
+        .map(|_| {
+            adam.zero_grad();
+            let loss = (model.forward(&x) - 1.0).square().mean();
+            loss.backward();
+            adam.step();
+            loss.item()
+        })
+        .collect();
+    assert!(losses[2] < losses[1] && losses[1] < losses[0], "{losses:?}");
+    group.barrier()
+}
+
+#[test]
+fn a_model_of_four_times_a_devices_memory_trains_on_eight() {
+    run_with(8, [&[("TORCHRS_SIMULATED_MEMORY", "64MiB")], &[]], outgrows);
 }
