@@ -54,7 +54,9 @@ pub use saved::SavedTensor;
 pub use saved_hooks::saved_tensors_hooks;
 
 // A composition over ops, which stands there; PyTorch's users look for it beside the hooks.
-pub use crate::ops::recompute::{Layer, checkpoint, checkpoint_many, checkpoint_sequential};
+pub use crate::ops::recompute::{
+    Layer, checkpoint, checkpoint_many, checkpoint_selective, checkpoint_sequential,
+};
 
 pub(crate) use engine::{at_end_of_pass, if_backward_fails, is_in_backward};
 pub(crate) use inplace::{record_inplace_with_tangent, scatter_into_base};

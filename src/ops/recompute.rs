@@ -6,8 +6,12 @@
 //! slot that backward opens runs the function again, with hooks that fill all slots still alive in the order
 //! in which they were made. (PyTorch's `use_reentrant=False`.) So `grad`, `create_graph`, hooks and nested
 //! checkpoints work, and each parameter's gradient arrives once.
+//!
+//! A selective one also keeps the results of the ops that cost most, which say so by [`kept`]: the second run takes them
+//! from there, in order.
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
@@ -67,6 +71,38 @@ pub fn checkpoint_many(
     f: impl Fn(&[Tensor]) -> Vec<Tensor> + Send + Sync + 'static,
     inputs: &[&Tensor],
 ) -> Vec<Tensor> {
+    checkpointed(Box::new(f), inputs, false)
+}
+
+/// [`checkpoint`] that keeps the results of matrix products and of
+/// [`scaled_dot_product_attention`](Tensor::scaled_dot_product_attention): all else is computed again, such as norms and
+/// activation functions, which cost little and take as much memory (`create_selective_checkpoint_contexts`; Korthikanti
+/// et al., "Reducing Activation Recomputation in Large Transformer Models", 2022). Attention with dropout is computed
+/// again where no kernel does it.
+///
+/// ```
+/// use torchrs::{Tensor, autograd::checkpoint_selective};
+/// let weight = Tensor::from([[2f64]]).requires_grad_(true);
+/// let w = weight.clone();
+/// let y = checkpoint_selective(move |x| x[0].exp().matmul(&w).sin(), &[&Tensor::from([[0f64]])]);
+/// y.backward();
+/// // The product is not computed again; its sine and the exponential are.
+/// assert_eq!(weight.grad().unwrap().item(), 2f64.cos());
+/// ```
+///
+/// # Panics
+/// As [`checkpoint`], and backward throws [`Error::Autograd`] when a result that was kept was changed in place: use
+/// [`checkpoint`] for such a function.
+#[track_caller]
+pub fn checkpoint_selective(
+    f: impl Fn(&[Tensor]) -> Tensor + Send + Sync + 'static,
+    inputs: &[&Tensor],
+) -> Tensor {
+    checkpointed(Box::new(move |inputs| vec![f(inputs)]), inputs, true).swap_remove(0)
+}
+
+#[track_caller]
+fn checkpointed(f: Function, inputs: &[&Tensor], selective: bool) -> Vec<Tensor> {
     let given: Vec<Tensor> = inputs.iter().map(|t| (*t).clone()).collect();
     if !is_grad_enabled() || has_mode(FORWARD) {
         return f(&given);
@@ -74,12 +110,98 @@ pub fn checkpoint_many(
     let segment = Arc::new(Segment {
         // Through the hooks that are there now: in a checkpoint, the inputs of one inside are not kept.
         inputs: inputs.iter().map(|t| (SavedTensor::input(t), t.requires_grad())).collect(),
-        f: Box::new(f),
+        f,
         random: default_generator().get_state(),
         precision: Snapshot::take(),
         slots: Mutex::default(),
+        results: selective.then(Mutex::default),
     });
-    with_hooks(Arc::new(Emptying(segment.clone())), || (segment.f)(&given))
+    let run = || with_hooks(Arc::new(Emptying(segment.clone())), || (segment.f)(&given));
+    with_role(segment.results.is_some().then(|| Role::Keeping(segment.clone())), run)
+}
+
+/// What the op `op` computes at its heart, without history: in a selective checkpoint its results are kept in the first
+/// run, and taken from there in the second.
+#[track_caller]
+#[inline]
+pub(in crate::ops) fn kept<const N: usize>(
+    op: &'static str,
+    compute: impl FnOnce() -> [Tensor; N],
+) -> [Tensor; N] {
+    match ROLE.with_borrow(Option::is_some) {
+        false => compute(),
+        true => kept_by_role(op, compute),
+    }
+}
+
+#[track_caller]
+fn kept_by_role<const N: usize>(
+    op: &'static str,
+    compute: impl FnOnce() -> [Tensor; N],
+) -> [Tensor; N] {
+    let known = ROLE.with_borrow_mut(|role| match role {
+        Some(Role::Using(segment, next)) => {
+            *next += 1;
+            Some(segment.result(op, *next - 1))
+        }
+        _ => None,
+    });
+    if let Some(known) = known {
+        let other = |_| throw(changed(op, "has other results in its second run"));
+        return known.try_into().unwrap_or_else(other);
+    }
+    let results = compute();
+    ROLE.with_borrow(|role| {
+        if let Some(Role::Keeping(segment)) = role
+            && let Some(all) = &segment.results
+        {
+            let tensors = results.iter().map(Tensor::detach).collect();
+            all.lock().push(Kept {
+                op,
+                versions: results.each_ref().map(Tensor::version).into(),
+                tensors,
+            });
+        }
+    });
+    results
+}
+
+fn changed(op: &str, what: &str) -> Error {
+    Error::Autograd(format!(
+        "checkpoint_selective: `{op}` {what}; its function must do the same both times"
+    ))
+}
+
+/// What a selective checkpoint's function does at the moment on this thread.
+enum Role {
+    /// Its first run.
+    Keeping(Arc<Segment>),
+    /// Its second, which so many results were taken for.
+    Using(Arc<Segment>, usize),
+}
+
+thread_local! {
+    static ROLE: RefCell<Option<Role>> = const { RefCell::new(None) };
+}
+
+/// Runs `f` in a role, and goes back to the one before.
+fn with_role<T>(role: Option<Role>, f: impl FnOnce() -> T) -> T {
+    struct Restore(Option<Role>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            let own = ROLE.replace(self.0.take());
+            drop(own);
+        }
+    }
+    let _restore = Restore(ROLE.replace(role));
+    f()
+}
+
+/// The results of an op's first run.
+struct Kept {
+    op: &'static str,
+    tensors: Vec<Tensor>,
+    versions: Vec<u32>,
 }
 
 /// `functions` one after the other, in `segments` checkpoints of about equally many; the last one runs
@@ -138,6 +260,8 @@ struct Segment {
     precision: Snapshot,
     /// In place of what the first run saved, in order. Nodes hold them, and drop them when they have run.
     slots: Mutex<Vec<Weak<Slot>>>,
+    /// What ops have computed, in order, of a selective one.
+    results: Option<Mutex<Vec<Kept>>>,
 }
 
 /// In place of a saved tensor.
@@ -197,9 +321,25 @@ impl Hooks for Filling {
 }
 
 impl Segment {
+    /// The results of the op that came as number `place`.
+    #[track_caller]
+    fn result(&self, op: &'static str, place: usize) -> Vec<Tensor> {
+        let all = self.results.as_ref().map(|all| all.lock());
+        let Some(kept) = all.as_ref().and_then(|all| all.get(place)) else {
+            throw(changed(op, "did not run so often in its first run"))
+        };
+        if kept.op != op {
+            throw(changed(op, &format!("takes the place of `{}`", kept.op)));
+        }
+        if kept.tensors.iter().zip(&kept.versions).any(|(t, &version)| t.version() != version) {
+            throw(changed(op, "has a result that was changed in place"));
+        }
+        kept.tensors.iter().map(Tensor::detach).collect()
+    }
+
     /// Runs the function a second time, to fill the slots, and returns what belongs into `wanted`. The slots
     /// are emptied at the end of the pass that runs, for the next one.
-    fn run_again(&self, wanted: &Arc<Slot>) -> Option<Tensor> {
+    fn run_again(self: &Arc<Self>, wanted: &Arc<Slot>) -> Option<Tensor> {
         let slots: Vec<Option<Arc<Slot>>> = self.slots.lock().iter().map(Weak::upgrade).collect();
         let filled: Vec<Weak<Slot>> = slots.iter().flatten().map(Arc::downgrade).collect();
         let empty = move || {
@@ -219,7 +359,8 @@ impl Segment {
         let filling = Arc::new(Filling { slots, next, wanted: wanted.clone(), found });
         let again = || self.precision.run(|| enable_grad(|| (self.f)(&inputs)));
         // The first run's random numbers once more, while the generator stays where it is.
-        drop(fork_rng_at(self.random, || with_hooks(filling.clone(), again)));
+        let role = self.results.is_some().then(|| Role::Using(self.clone(), 0));
+        drop(with_role(role, || fork_rng_at(self.random, || with_hooks(filling.clone(), again))));
         let saved = filling.next.load(Relaxed);
         if saved != count {
             throw(Error::Autograd(format!(

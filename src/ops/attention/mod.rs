@@ -26,7 +26,7 @@ use crate::autograd::{Grads, no_grad, record};
 use crate::error::{Error, throw, within};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
-use crate::ops::gpu;
+use crate::ops::{gpu, recompute::kept};
 use crate::profiler::flops;
 use crate::tensor::Tensor;
 use plan::{BACKWARD, OP, Plan};
@@ -192,11 +192,17 @@ impl Plan {
 
     /// Y and the logarithms of the sums.
     fn forward(&self, [q, k, v]: [&Tensor; 3], mask: Option<&Tensor>) -> (Tensor, Tensor) {
-        flops(OP, || self.flops(1, 1));
-        if let Some(gpu) = gpu::of(OP, &[q, k, v, mask.unwrap_or(q)]) {
-            return cuda::forward(gpu, self, [q, k, v], mask);
-        }
-        cpu::forward(self, [q, k, v], mask)
+        let compute = || {
+            flops(OP, || self.flops(1, 1));
+            let gpu = gpu::of(OP, &[q, k, v, mask.unwrap_or(q)]);
+            let (y, logsum) = match gpu {
+                Some(gpu) => cuda::forward(gpu, self, [q, k, v], mask),
+                None => cpu::forward(self, [q, k, v], mask),
+            };
+            [y, logsum]
+        };
+        let [y, logsum] = kept(OP, compute);
+        (y, logsum)
     }
 
     fn backward(

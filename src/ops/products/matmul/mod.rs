@@ -19,7 +19,7 @@ pub(in crate::ops) mod cuda;
 mod epilogue;
 pub(in crate::ops) mod subtract;
 
-use crate::ops::{gpu, pointwise::complex::bilinear, products::bias_sums};
+use crate::ops::{gpu, pointwise::complex::bilinear, products::bias_sums, recompute::kept};
 use smallvec::{SmallVec, smallvec};
 
 use crate::amp::cast_op;
@@ -370,26 +370,34 @@ fn product(
     shape: &[usize; 2],
     epilogue: Option<Epilogue>,
 ) -> Tensor {
-    flops(op, || product_flops([shape[0], shape[1], a.shape()[1]], &[]));
-    let start = epilogue.as_ref().map_or(a, |e| e.start);
-    let gpu = gpu::of("matmul", &[a, b, start]);
-    match gpu {
-        Some(gpu) => {
-            let _line = within::line();
-            no_grad(|| cuda::product(gpu, a, b, shape, epilogue))
-        }
-        None => cpu::product(a, b, shape, epilogue),
-    }
+    let compute = || {
+        flops(op, || product_flops([shape[0], shape[1], a.shape()[1]], &[]));
+        let start = epilogue.as_ref().map_or(a, |e| e.start);
+        let gpu = gpu::of("matmul", &[a, b, start]);
+        [match gpu {
+            Some(gpu) => {
+                let _line = within::line();
+                no_grad(|| cuda::product(gpu, a, b, shape, epilogue))
+            }
+            None => cpu::product(a, b, shape, epilogue),
+        }]
+    };
+    let [product] = kept(op, compute);
+    product
 }
 
 /// Products of batches, which `a` and `b` broadcast to; nothing is recorded.
 #[track_caller]
 fn products(a: &Tensor, b: &Tensor, batch: &[usize], size: (usize, usize, usize)) -> Tensor {
-    flops("bmm", || product_flops(size.into(), batch));
-    match gpu::of("matmul", &[a, b]) {
-        Some(gpu) => cuda::products(gpu, a, b, batch, size),
-        None => cpu::products(a, b, batch, size),
-    }
+    let compute = || {
+        flops("bmm", || product_flops(size.into(), batch));
+        [match gpu::of("matmul", &[a, b]) {
+            Some(gpu) => cuda::products(gpu, a, b, batch, size),
+            None => cpu::products(a, b, batch, size),
+        }]
+    };
+    let [products] = kept("bmm", compute);
+    products
 }
 
 /// Two tensors of at least three (or, on one side, two) dimensions whose inner sizes fit.
