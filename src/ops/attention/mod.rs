@@ -16,6 +16,7 @@ pub(super) mod cuda;
 mod cudnn;
 pub(super) mod flash;
 mod plan;
+pub(in crate::ops) mod rotary;
 
 use composed::added;
 use flash::Dropout;
@@ -231,6 +232,7 @@ impl Plan {
 
 crate::ops::table::ops! {
     self { samples, kernels: [cuda::programs, flash::programs] }
+    rotary { samples, kernels: [cuda::PROGRAM] }
 }
 
 #[cfg(test)]

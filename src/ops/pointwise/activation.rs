@@ -93,6 +93,20 @@ crate::pointwise! {
         grad(g, x) { x: g * sigmoid(x) * (1.0 + x * (1.0 - sigmoid(x))) }
         nn { functional, module SiLU }
 
+    /// x sigmoid(x) times `up`: the gated layer of Llama (Shazeer, "GLU Variants Improve Transformer", 2020), as one loop
+    /// that keeps its operands alone.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let (gate, up) = (Tensor::from([0.5f64, -2.0]), Tensor::from([3f64, 1.0]));
+    /// assert!(gate.swiglu(&up).allclose(&(gate.silu() * &up), Default::default()));
+    /// ```
+    pub float swiglu (x, up) = x * sigmoid(x) * up;
+        grad(g, x, up) {
+            x: g * up * sigmoid(x) * (1.0 + x * (1.0 - sigmoid(x))),
+            up: g * x * sigmoid(x),
+        }
+
     /// log(1 + e^(beta x)) / beta; x itself where beta x exceeds `threshold`
     /// (`torch.nn.functional.softplus`).
     ///

@@ -16,8 +16,8 @@ const FILES: &[(&str, &str)] = files! {
     "limits.cu" "linalg.cuh" "linalg_factors.cu" "linalg_jacobi.cu" "linalg_qr.cu" "masks.cu"
     "matmul.cu" "nll.cu" "order.cuh" "packed.cuh" "philox.cuh" "pointwise.cuh" "pooling.cu"
     "prelude.cuh" "quotient.cuh" "random.cu" "rank.cu" "reduce.cu" "refusal.cuh" "resample.cu"
-    "rnn.cu" "rows.cuh" "rows_entries.cuh" "scan.cu" "search.cu" "select.cu" "softmax.cu"
-    "sort.cu" "special.cuh" "tile.cuh" "triangular.cu" "walk.cuh" "warp.cuh"
+    "rnn.cu" "rotary.cu" "rows.cuh" "rows_entries.cuh" "scan.cu" "search.cu" "select.cu"
+    "softmax.cu" "sort.cu" "special.cuh" "tile.cuh" "triangular.cu" "walk.cuh" "warp.cuh"
 };
 
 /// The text of a file of `kernels/`. A name that is not in the list ends the compilation that asks for it.
