@@ -1,8 +1,8 @@
-//! Models (`torchvision.models`, Hugging Face's GPT-2, and two of NVIDIA's reference programs), with
+//! Models (`torchvision.models`, Hugging Face's GPT-2 and Llama, and two of NVIDIA's reference programs), with
 //! the originals' parameter names, initial values and numbers: their weights load by
 //! [`load_state_dict`](crate::nn::Module::load_state_dict).
 //!
-//! Knows nothing of `optim`, `data` and `checkpoint`.
+//! Knows nothing of `data` and `train`.
 //!
 //! | model | constructors | original |
 //! | --- | --- | --- |
@@ -11,6 +11,7 @@
 //! | [`ResNet`] | [`resnet18`], [`resnet34`], [`resnet50`], [`resnet101`], [`resnet152`], [`resnext50_32x4d`], [`resnext101_32x8d`], [`resnext101_64x4d`], [`wide_resnet50_2`], [`wide_resnet101_2`] | `torchvision.models.resnet` |
 //! | [`MobileNetV2`] | [`mobilenet_v2`] | `torchvision.models.mobilenetv2` |
 //! | [`GPT2LMHeadModel`], [`GPT2Model`] | [`GPT2Config::gpt2`], [`medium`](GPT2Config::gpt2_medium), [`large`](GPT2Config::gpt2_large), [`xl`](GPT2Config::gpt2_xl), or a `config.json` | `transformers.models.gpt2` |
+//! | [`LlamaForCausalLM`], [`LlamaModel`] | a `config.json`, [`LlamaConfig::llama3_2_1b`], [`llama3_8b`](LlamaConfig::llama3_8b), [`llama3_1_8b`](LlamaConfig::llama3_1_8b), [`llama2_7b`](LlamaConfig::llama2_7b) | `transformers.models.llama` |
 //! | [`GNMT`] | [`GNMT::new`] | `seq2seq.models.gnmt` of DeepLearningExamples, PyTorch/Translation/GNMT |
 //! | [`NeuMF`] | [`NeuMF::new`] | `neumf.NeuMF` of DeepLearningExamples, PyTorch/Recommendation/NCF |
 //!
@@ -30,21 +31,28 @@
 //! ```
 
 mod alexnet;
+mod decoder;
 mod gnmt;
 mod gpt2;
+mod llama;
 mod mobilenet;
 mod ncf;
 mod resnet;
 mod vgg;
 
 pub use alexnet::{AlexNet, AlexNetOptions, alexnet};
+pub use decoder::{ActivationCheckpointing, DecoderInputs, GenerateOptions, KeyValueCache};
 pub use gnmt::{
     BahdanauAttention, Classifier, Decoded, GNMT, GNMTOptions, RecurrentAttention,
     ResidualRecurrentDecoder, ResidualRecurrentEncoder,
 };
 pub use gpt2::{
-    Conv1D, GPT2Activation, GPT2Attention, GPT2Block, GPT2Config, GPT2Inputs, GPT2LMHeadModel,
-    GPT2MLP, GPT2Model, GenerateOptions, KeyValueCache,
+    Conv1D, GPT2Activation, GPT2Attention, GPT2Block, GPT2Config, GPT2LMHeadModel, GPT2MLP,
+    GPT2Model,
+};
+pub use llama::{
+    LlamaAttention, LlamaConfig, LlamaDecoderLayer, LlamaForCausalLM, LlamaMLP, LlamaModel,
+    RopeScaling,
 };
 pub use mobilenet::{InvertedResidual, MobileNetV2, MobileNetV2Options, mobilenet_v2};
 pub use ncf::{NeuMF, NeuMFOptions};

@@ -107,7 +107,7 @@ pub const FLOORS: &[Floor] = &[
             "tensor",
         ],
     ),
-    ("models", &["autograd", "error", "nn", "ops", "storage", "tensor"]),
+    ("models", &["autograd", "checkpoint", "error", "nn", "ops", "storage", "tensor"]),
     ("cuda_graphs", &["autograd", "cuda", "error", "ops", "storage", "tensor"]),
     (
         "train",

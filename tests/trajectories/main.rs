@@ -16,6 +16,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use torchrs::checkpoint::{TensorMap, load_file};
 use torchrs::distributed::{self, DistributedDataParallel, ProcessGroup};
+use torchrs::models::{ActivationCheckpointing, LlamaConfig};
 use torchrs::nn::{Module, SyncBatchNorm, functional as F};
 use torchrs::{Dtype, Tensor};
 
@@ -29,10 +30,17 @@ fn main() -> torchrs::Result<()> {
         models::NAMES.iter().for_each(|name| in_parallel(name, &group));
         return group.barrier();
     }
-    let all: [(&str, fn()); 5] = [
+    let all: [(&str, fn()); 8] = [
         ("the_mlp_trains_as_in_pytorch", || alone("mlp")),
         ("the_lenet_with_batch_norm_trains_as_in_pytorch", || alone("lenet_bn")),
         ("the_tiny_gpt_with_a_tied_head_trains_as_in_pytorch", || alone("tiny_gpt")),
+        ("the_tiny_llama_trains_as_in_pytorch", || alone("tiny_llama")),
+        ("the_tiny_llama_computes_blocks_again", || {
+            alone_with("tiny_llama", ActivationCheckpointing::Full)
+        }),
+        ("the_tiny_llama_computes_parts_of_blocks_again", || {
+            alone_with("tiny_llama", ActivationCheckpointing::Selective)
+        }),
         ("two_ranks_train_as_in_pytorch", || launched(2)),
         ("four_ranks_train_as_in_pytorch", || launched(4)),
     ];
@@ -105,6 +113,11 @@ impl Recorded {
     /// The model with the initial weights.
     fn fresh(&self, dtype: Dtype) -> Box<dyn Model> {
         let mut net = models::make(self.model);
+        if let Some(config) = self.runs.get("config") {
+            let config: LlamaConfig = serde_json::from_value(config.clone()).expect("its settings");
+            let same = |config: LlamaConfig| serde_json::to_value(config).expect("JSON");
+            assert_eq!(same(config), same(models::tiny_llama()), "{}", self.model);
+        }
         net.to(dtype);
         net.load_state_dict(&self.init, true).expect("PyTorch's names and shapes");
         net
@@ -160,10 +173,15 @@ fn loss(net: &dyn Model, x: &Tensor, y: &Tensor) -> Tensor {
 
 /// All recipes in this process.
 fn alone(model: &'static str) {
+    alone_with(model, ActivationCheckpointing::None);
+}
+
+fn alone_with(model: &'static str, checkpointing: ActivationCheckpointing) {
     let recorded = Recorded::read(model);
     for (run, dtype) in recorded.runs("runs") {
         let label = recorded.label(run, dtype);
-        let net = recorded.fresh(dtype);
+        let mut net = recorded.fresh(dtype);
+        net.set_activation_checkpointing(checkpointing);
         let mut training = Training::new(&*net, &run["recipe"]);
         let k = training.accumulate;
         for t in 0..run["batches"].as_u64().expect("a number of batches") {

@@ -1,6 +1,7 @@
-//! The three models, with PyTorch's names.
+//! The four models, with PyTorch's names.
 
 use torchrs::Tensor;
+use torchrs::models::{ActivationCheckpointing, LlamaConfig, LlamaForCausalLM};
 use torchrs::nn::{
     BatchNorm2d, Conv2d, Embedding, Forward, LayerNorm, Linear, Module, functional as F,
 };
@@ -9,9 +10,11 @@ use torchrs::ops::{AttentionOptions, Pool2dOptions};
 /// Scores of classes.
 pub trait Model: Module {
     fn logits(&self, x: &Tensor) -> Tensor;
+    /// Of a model that has it.
+    fn set_activation_checkpointing(&mut self, _: ActivationCheckpointing) {}
 }
 
-pub const NAMES: [&str; 3] = ["mlp", "lenet_bn", "tiny_gpt"];
+pub const NAMES: [&str; 4] = ["mlp", "lenet_bn", "tiny_gpt", "tiny_llama"];
 
 pub fn make(name: &str) -> Box<dyn Model> {
     match name {
@@ -34,6 +37,7 @@ pub fn make(name: &str) -> Box<dyn Model> {
             h: vec![Block::new(), Block::new()],
             ln_f: LayerNorm::new(24),
         }),
+        "tiny_llama" => Box::new(LlamaForCausalLM::new(tiny_llama())),
         other => panic!("no model {other}"),
     }
 }
@@ -120,5 +124,30 @@ impl Model for TinyGpt {
         let x = self.wte.forward(tokens) + &*self.wpe.weight;
         let x = self.h.iter().fold(x, |x, block| block.forward(&x));
         F::linear(&self.ln_f.forward(&x), &self.wte.weight, None)
+    }
+}
+
+/// `config` in its `runs.json`.
+pub fn tiny_llama() -> LlamaConfig {
+    LlamaConfig {
+        vocab_size: 40,
+        hidden_size: 16,
+        intermediate_size: 24,
+        num_hidden_layers: 2,
+        num_attention_heads: 4,
+        num_key_value_heads: Some(2),
+        head_dim: Some(4),
+        rms_norm_eps: 1e-5,
+        ..Default::default()
+    }
+}
+
+impl Model for LlamaForCausalLM {
+    fn logits(&self, tokens: &Tensor) -> Tensor {
+        self.forward(tokens)
+    }
+
+    fn set_activation_checkpointing(&mut self, how: ActivationCheckpointing) {
+        self.model.set_activation_checkpointing(how);
     }
 }

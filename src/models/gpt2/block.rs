@@ -1,6 +1,6 @@
 //! One block of GPT-2: causal attention and a feed-forward layer.
 
-use super::cache::KeyValueCache;
+use super::super::decoder::KeyValueCache;
 use super::{GPT2Activation, GPT2Config};
 use crate::error::{Error, throw};
 use crate::nn::{Dropout, Forward, LayerNorm, Module, Parameter, init::normal_};

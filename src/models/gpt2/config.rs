@@ -99,6 +99,10 @@ impl GPT2Config {
         self
     }
 
+    pub(super) fn longest(&self) -> (usize, &'static str) {
+        (self.n_positions, "n_positions")
+    }
+
     #[track_caller]
     pub(super) fn check(&self) {
         let bad = |what: &str, message: String| -> ! {

@@ -2,34 +2,23 @@
 //! `transformers.models.gpt2`.
 
 mod block;
-mod cache;
 mod config;
-mod generate;
-mod mask;
 
 pub use block::{Conv1D, GPT2Attention, GPT2Block, GPT2MLP};
-pub use cache::KeyValueCache;
 pub use config::{GPT2Activation, GPT2Config};
-pub use generate::GenerateOptions;
 
-use crate::error::{Error, Result, throw};
+use super::decoder::{self, DecoderInputs, GenerateOptions, KeyValueCache, NextToken};
+#[cfg(doc)]
+use crate::error::Error;
+use crate::error::Result;
 use crate::nn::{
     Dropout, Embedding, Forward, LayerNorm, Linear, LoadReport, Module, NamedTensors, StateDict,
-    functional::cross_entropy, init::normal_,
+    init::normal_,
 };
-use crate::tensor::{Dtype, Tensor};
+use crate::tensor::Tensor;
 
-/// What goes into a forward besides the tokens.
-#[derive(Debug, Default)]
-pub struct GPT2Inputs<'a> {
-    /// 0 (or false) at tokens that are padding, `[batch, length]`, with the tokens in the cache.
-    pub attention_mask: Option<&'a Tensor>,
-    /// Place of each token, `[batch, length]` or `[length]`; `None`: one after the other, behind those
-    /// in the cache.
-    pub position_ids: Option<&'a Tensor>,
-    /// Keys and values of the tokens before these; those of these are added.
-    pub cache: Option<&'a mut KeyValueCache>,
-}
+/// The model's name in errors.
+const NAME: &str = "GPT2";
 
 /// GPT-2 without the layer that guesses the next token (`GPT2Model`).
 #[derive(Module)]
@@ -78,28 +67,14 @@ impl GPT2Model {
     /// the model has positions.
     #[track_caller]
     #[crate::nn::forward]
-    pub fn forward_with(&self, input_ids: &Tensor, mut inputs: GPT2Inputs) -> Tensor {
-        let &[_, length] = input_ids.shape() else {
-            let message = format!("input_ids is {:?}; must be [batch, length]", input_ids.shape());
-            throw(Error::shape("GPT2", message))
-        };
-        let past = inputs.cache.as_ref().map_or(0, |cache| cache.length());
+    pub fn forward_with(&self, input_ids: &Tensor, mut inputs: DecoderInputs) -> Tensor {
+        let (past, length) = decoder::lengths(NAME, input_ids, &inputs, self.config.longest());
         let positions = match inputs.position_ids {
             Some(positions) => positions.clone(),
-            None if past + length > self.config.n_positions => {
-                let message = format!(
-                    "{length} tokens after {past} others are more than n_positions, {}",
-                    self.config.n_positions
-                );
-                throw(Error::argument("GPT2", "input_ids", message))
-            }
-            None => {
-                let (from, to) = (past as i64, (past + length) as i64);
-                Tensor::arange(from, to, 1i64, (Dtype::I64, input_ids.device()))
-            }
+            None => decoder::positions(past, length, input_ids),
         };
         let x = self.wte.forward(input_ids) + self.wpe.forward(&positions);
-        let attention = mask::attention(past, length, inputs.attention_mask, &x);
+        let attention = decoder::attention(NAME, past, length, inputs.attention_mask, &x);
         let mut x = self.drop.forward(&x);
         for block in &self.h {
             x = block.forward(&x, &attention, inputs.cache.as_deref_mut());
@@ -113,7 +88,7 @@ impl Forward for GPT2Model {
     #[track_caller]
     #[crate::nn::forward]
     fn forward(&self, input_ids: &Tensor) -> Tensor {
-        self.forward_with(input_ids, GPT2Inputs::default())
+        self.forward_with(input_ids, DecoderInputs::default())
     }
 }
 
@@ -170,7 +145,7 @@ impl GPT2LMHeadModel {
     /// As that.
     #[track_caller]
     #[crate::nn::forward]
-    pub fn forward_with(&self, input_ids: &Tensor, inputs: GPT2Inputs) -> Tensor {
+    pub fn forward_with(&self, input_ids: &Tensor, inputs: DecoderInputs) -> Tensor {
         self.logits(&self.transformer.forward_with(input_ids, inputs))
     }
 
@@ -187,17 +162,21 @@ impl GPT2LMHeadModel {
     /// less than two tokens.
     #[track_caller]
     pub fn loss(&self, input_ids: &Tensor, labels: &Tensor) -> Tensor {
-        if labels.shape() != input_ids.shape() || labels.dim() != 2 || labels.size(1) < 2 {
-            let message = format!(
-                "input_ids is {:?} and labels {:?}; both must be [batch, length], length at least 2",
-                input_ids.shape(),
-                labels.shape()
-            );
-            throw(Error::shape("GPT2LMHeadModel::loss", message));
-        }
-        let guesses = labels.size(1) - 1;
-        let logits = self.forward(input_ids).narrow(1, 0, guesses).flatten(0, 1);
-        cross_entropy(&logits, &labels.narrow(1, 1, guesses).flatten(0, 1))
+        let logits = || self.forward(input_ids);
+        decoder::next_token_loss("GPT2LMHeadModel::loss", input_ids, labels, logits)
+    }
+
+    /// `input_ids`, `[batch, length]`, with what the model makes of them, `[batch, length + new]`.
+    /// All sequences of the batch have the same length. Runs without gradients; call
+    /// [`eval`](crate::nn::Module::eval) before it. Draws from the default random generator.
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`] for an input of other dimensions or without tokens, and
+    /// [`Error::Argument`] when the sequences get longer than the model's positions, or the
+    /// temperature is not positive.
+    #[track_caller]
+    pub fn generate(&self, input_ids: &Tensor, options: GenerateOptions) -> Tensor {
+        decoder::generate(self, input_ids, &options)
     }
 
     /// Copies weights as they are published: with the names of this model or of [`GPT2Model`] (without
@@ -233,6 +212,18 @@ impl Forward for GPT2LMHeadModel {
     #[track_caller]
     #[crate::nn::forward]
     fn forward(&self, input_ids: &Tensor) -> Tensor {
-        self.forward_with(input_ids, GPT2Inputs::default())
+        self.forward_with(input_ids, DecoderInputs::default())
+    }
+}
+
+impl NextToken for GPT2LMHeadModel {
+    fn longest(&self) -> (usize, &'static str) {
+        self.config().longest()
+    }
+
+    #[track_caller]
+    fn next_logits(&self, tokens: &Tensor, cache: Option<&mut KeyValueCache>) -> Tensor {
+        let inputs = DecoderInputs { cache, ..Default::default() };
+        self.logits(&self.transformer.forward_with(tokens, inputs).select(1, -1))
     }
 }

@@ -71,15 +71,18 @@ fn padding_is_not_seen() {
     for pdrop in [0.0, 1e-13] {
         let gpt = model(GPT2Config { attn_pdrop: pdrop, ..config().no_dropout() }, F64);
         gpt.train();
-        let inputs =
-            GPT2Inputs { attention_mask: Some(&mask), position_ids: Some(&positions), cache: None };
+        let inputs = DecoderInputs {
+            attention_mask: Some(&mask),
+            position_ids: Some(&positions),
+            cache: None,
+        };
         let logits = gpt.forward_with(&ids(), inputs);
         assert!(logits.isfinite().all().item() == 1.0);
         same_output("padded", &logits.narrow(1, 2, 5), &case["padded"]["output"]);
     }
     let gpt = model(config(), F64);
     let short = Tensor::ones([2, 6], Dtype::I64);
-    let inputs = GPT2Inputs { attention_mask: Some(&short), ..Default::default() };
+    let inputs = DecoderInputs { attention_mask: Some(&short), ..Default::default() };
     let error = catch(|| gpt.forward_with(&ids(), inputs)).unwrap_err().to_string();
     assert!(error.contains("attention_mask") && error.contains("[2, 7]"), "{error}");
 }
@@ -93,7 +96,7 @@ fn the_cache_changes_nothing() {
     // All at once, then several tokens behind others, then one.
     for (start, length) in [(0, 3), (3, 3), (6, 1)] {
         let part = ids().narrow(1, start, length);
-        let inputs = GPT2Inputs { cache: Some(&mut cache), ..Default::default() };
+        let inputs = DecoderInputs { cache: Some(&mut cache), ..Default::default() };
         parts.push(gpt.forward_with(&part, inputs));
     }
     assert_eq!(cache.length(), 7);

@@ -6,5 +6,6 @@ mod formula;
 mod gnmt;
 mod gpt2;
 mod images;
+mod llama;
 mod neumf;
 mod shapes;

@@ -1,4 +1,4 @@
-//! Which keys each query of GPT-2 attends to.
+//! Which keys each query of a decoder attends to.
 
 use crate::autograd::no_grad;
 use crate::error::{Error, throw};
@@ -9,7 +9,8 @@ use crate::tensor::{Dtype, Tensor};
 /// The attention of `queries` tokens to themselves and `past` others before them, the same in all
 /// blocks, for features `x`, `[batch, queries, ..]`. `padding`, `[batch, past + queries]`, is 0 (or false) at tokens that nobody sees.
 #[track_caller]
-pub(crate) fn attention(
+pub(in crate::models) fn attention(
+    model: &str,
     past: usize,
     queries: usize,
     padding: Option<&Tensor>,
@@ -32,7 +33,7 @@ pub(crate) fn attention(
                  in the cache",
                 padding.shape()
             );
-            throw(Error::shape("GPT2", message))
+            throw(Error::shape(model, message))
         }
     };
     AttentionOptions { attn_mask: Some(added(&seen, x.dtype())), ..options }

@@ -1,4 +1,4 @@
-//! Keys and values that GPT-2 has computed already.
+//! Keys and values that a decoder has computed already.
 
 use crate::tensor::Tensor;
 
@@ -21,7 +21,7 @@ impl KeyValueCache {
     }
 
     /// Adds what comes next for a layer; gives all of it.
-    pub(super) fn extend(
+    pub(in crate::models) fn extend(
         &mut self,
         layer: usize,
         keys: Tensor,

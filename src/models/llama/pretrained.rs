@@ -1,0 +1,204 @@
+//! Weights as they are published: a folder with `config.json` and `model.safetensors`, or with several such files and
+//! `model.safetensors.index.json`, which says what is where.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::{LlamaConfig, LlamaForCausalLM};
+use crate::autograd::no_grad;
+use crate::checkpoint::{TensorMap, load_file, save_file};
+use crate::error::{Context, Error, Result};
+use crate::nn::{Module, NamedTensors, StateDict, init::skip_init};
+use crate::tensor::Tensor;
+
+const CONFIG: &str = "config.json";
+const WEIGHTS: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+const HEAD: &str = "lm_head.weight";
+const TABLE: &str = "model.embed_tokens.weight";
+
+impl LlamaForCausalLM {
+    /// The model of a folder as Hugging Face's `save_pretrained` writes it: [`config.json`](LlamaConfig::from_file), and
+    /// the weights as [`load_folder`](Self::load_folder) finds them. Parameters are f32.
+    ///
+    /// # Errors
+    /// As those two.
+    ///
+    /// ```
+    /// use torchrs::models::{LlamaConfig, LlamaForCausalLM};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let sizes = LlamaConfig { vocab_size: 50, hidden_size: 8, intermediate_size: 16, ..Default::default() };
+    /// let config = LlamaConfig { num_hidden_layers: 1, num_attention_heads: 2, ..sizes };
+    /// let model = LlamaForCausalLM::new(config);
+    /// model.save_pretrained(folder)?;
+    /// let again = LlamaForCausalLM::from_pretrained(folder)?;
+    /// assert!(again.lm_head.weight.equal(&model.lm_head.weight));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    pub fn from_pretrained(folder: impl AsRef<Path>) -> Result<Self> {
+        let folder = folder.as_ref();
+        let config = LlamaConfig::from_file(folder.join(CONFIG))?;
+        let model = skip_init(|| Self::new(config));
+        model.load_folder(folder)?;
+        Ok(model)
+    }
+
+    /// Copies the weights of a folder, file by file: `model.safetensors`, or those that `model.safetensors.index.json`
+    /// names. Of a sharded model all ranks call it.
+    ///
+    /// # Errors
+    /// [`Error::File`] that names the folder or file where it has not the model's weights, and no more; as
+    /// [`load_file`] for a file that is damaged.
+    pub fn load_folder(&self, folder: impl AsRef<Path>) -> Result<()> {
+        let folder = folder.as_ref();
+        let mut loading = Loading::new(self);
+        for file in files(folder)? {
+            let tensors = load_file(&file)?;
+            loading.add(&tensors).map_err(|why| Error::file(&file, why))?;
+        }
+        loading.finish().map_err(|why| Error::file(folder, why))
+    }
+
+    /// Copies weights as they are published: with the names of this model or of [`LlamaModel`](super::LlamaModel)
+    /// (without `model.`), with or without `lm_head.weight` where it is tied, with or without the frequencies that old
+    /// versions stored (`rotary_emb.inv_freq`). All else must be there, and nothing more.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] that names what is missing, too much, or of another shape.
+    pub fn load_pretrained(&self, weights: &dyn NamedTensors) -> Result<()> {
+        let mut loading = Loading::new(self);
+        let done = loading.add(weights).and_then(|()| loading.finish());
+        done.map_err(|why| Error::argument("load_pretrained", "weights", why))
+    }
+
+    /// Writes `config.json` and `model.safetensors` into a folder, which is made if it is not there. A head that is tied
+    /// is left out, as its tensor is there. Of a sharded model all ranks need to read the weights: copy its `state_dict()`
+    /// instead.
+    ///
+    /// # Errors
+    /// [`Error::Os`] where they cannot be written; as [`save_file`].
+    pub fn save_pretrained(&self, folder: impl AsRef<Path>) -> Result<()> {
+        let folder = folder.as_ref();
+        std::fs::create_dir_all(folder).context(|| format!("make {}", folder.display()))?;
+        let config = serde_json::to_string_pretty(self.config()).map_err(|e| {
+            Error::argument("save_pretrained", "config", format!("cannot be JSON: {e}"))
+        })?;
+        let path = folder.join(CONFIG);
+        std::fs::write(&path, config + "\n").context(|| format!("write {}", path.display()))?;
+        let mut tensors = TensorMap::from(self.state_dict());
+        if self.config().tie_word_embeddings {
+            tensors.remove(HEAD);
+        }
+        // Without it other programs do not read the file.
+        let metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
+        save_file(&tensors, &metadata, folder.join(WEIGHTS))
+    }
+}
+
+/// The files of weights in a folder.
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    #[derive(Deserialize)]
+    struct Index {
+        weight_map: BTreeMap<String, String>,
+    }
+    let whole = folder.join(WEIGHTS);
+    if whole.is_file() {
+        return Ok(vec![whole]);
+    }
+    let path = folder.join(INDEX);
+    if !path.is_file() {
+        return Err(Error::file(folder, format!("has neither {WEIGHTS} nor {INDEX}")));
+    }
+    let text = std::fs::read_to_string(&path).context(|| format!("read {}", path.display()))?;
+    let index: Index =
+        serde_json::from_str(&text).map_err(|e| Error::file(&path, e.to_string()))?;
+    let names: BTreeSet<String> = index.weight_map.into_values().collect();
+    let is_plain =
+        |name: &String| Path::new(name).file_name().is_some_and(|own| own == name.as_str());
+    if let Some(wrong) = names.iter().find(|name| !is_plain(name)) {
+        let why = format!("names the file `{wrong}`; it must be one of this folder");
+        return Err(Error::file(&path, why));
+    }
+    Ok(names.into_iter().map(|name| folder.join(name)).collect())
+}
+
+/// A model that gets its weights in parts.
+struct Loading<'a> {
+    model: &'a LlamaForCausalLM,
+    loaded: BTreeSet<String>,
+    /// Of a model whose head is tied: what came for it beside the table.
+    head: Option<Tensor>,
+}
+
+impl<'a> Loading<'a> {
+    fn new(model: &'a LlamaForCausalLM) -> Self {
+        Loading { model, loaded: BTreeSet::new(), head: None }
+    }
+
+    fn add(&mut self, weights: &dyn NamedTensors) -> std::result::Result<(), String> {
+        let mut state = StateDict::new();
+        for name in weights.names() {
+            if name.ends_with(".rotary_emb.inv_freq") {
+                continue;
+            }
+            let Some(tensor) = weights.tensor(name) else { continue };
+            let own = match name == HEAD || name.starts_with("model.") {
+                true => name.to_owned(),
+                false => format!("model.{name}"),
+            };
+            if !self.loaded.insert(own.clone()) {
+                return Err(format!("has `{own}`, which is there already"));
+            }
+            if own == HEAD && self.model.config().tie_word_embeddings {
+                self.head = Some(tensor.clone());
+            } else {
+                state.insert(own, tensor.clone());
+            }
+        }
+        let report = self.model.load_state_dict(&state, false).map_err(|e| e.to_string())?;
+        match &report.unexpected_keys[..] {
+            [] => Ok(()),
+            names => Err(format!("has `{}`, which the model has not", names.join("`, `"))),
+        }
+    }
+
+    fn finish(mut self) -> std::result::Result<(), String> {
+        if self.model.config().tie_word_embeddings {
+            let known = self.loaded.contains(TABLE);
+            let table = &self.model.lm_head.weight;
+            match self
+                .head
+                .take()
+                .map(|head| head.to_dtype(table.dtype()).to_device(table.device()))
+            {
+                Some(head) if head.shape() != table.shape() => {
+                    return Err(format!(
+                        "`{HEAD}` is {:?}; must be {:?}",
+                        head.shape(),
+                        table.shape()
+                    ));
+                }
+                Some(head) if known && !no_grad(|| head.equal(table)) => {
+                    return Err(format!(
+                        "`{HEAD}` differs from `{TABLE}`, but tie_word_embeddings says that they are one; set it to \
+                         false"
+                    ));
+                }
+                Some(head) if !known => no_grad(|| _ = table.copy_(&head)),
+                _ => {}
+            }
+            if known || self.loaded.contains(HEAD) {
+                self.loaded.extend([TABLE.to_owned(), HEAD.to_owned()]);
+            }
+        }
+        let state = self.model.state_dict();
+        let missing: Vec<&str> = state.keys().filter(|key| !self.loaded.contains(*key)).collect();
+        match missing.len() {
+            0 => Ok(()),
+            _ => Err(format!("has no `{}`", missing.join("`, `"))),
+        }
+    }
+}
