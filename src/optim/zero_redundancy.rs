@@ -42,7 +42,10 @@ use crate::tensor::{Dtype, Tensor, kinds_of};
 /// ```
 pub struct ZeroRedundancyOptimizer<O> {
     group: ProcessGroup,
+    /// Of all groups of parameters, one after the other.
     parameters: Vec<Tensor>,
+    /// The number of parameters in each group.
+    sizes: Vec<usize>,
     /// The rank that steps each parameter.
     owners: Vec<usize>,
     inner: O,
@@ -63,11 +66,50 @@ impl<O: Optimizer> ZeroRedundancyOptimizer<O> {
         group: &ProcessGroup,
         make: impl FnOnce(Vec<Tensor>) -> O,
     ) -> Result<Self> {
+        let make = |mut groups: Vec<Vec<Tensor>>| make(groups.remove(0));
+        Self::with_groups([parameters.into_iter().collect()], group, make)
+    }
+
+    /// [`new`](Self::new) of several groups of parameters, such as those that decay and those that do not. `make` gets the
+    /// part of each group that this rank steps, and gives an optimizer with as many groups.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// use torchrs::distributed::DistributedDataParallel;
+    /// use torchrs::nn::{Linear, Module};
+    /// use torchrs::optim::{AdamW, AdamWOptions, Optimizer, ParamGroup, ZeroRedundancyOptimizer};
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// let model = DistributedDataParallel::new(Linear::new(4, 3), &group)?;
+    /// let (weights, biases) = model.parameters().into_iter().partition(|p| p.dim() >= 2);
+    /// let optimizer = ZeroRedundancyOptimizer::with_groups([weights, biases], &group, |own| {
+    ///     let decays = [0.1, 0.0].map(|weight_decay| AdamWOptions { weight_decay, ..Default::default() });
+    ///     AdamW::with_groups(own.into_iter().zip(decays).map(|(own, options)| ParamGroup::new(own, options)))
+    /// })?;
+    /// assert_eq!(optimizer.num_groups(), 2);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and [`Error::Argument`] for a group without parameters.
+    #[track_caller]
+    pub fn with_groups(
+        groups: impl IntoIterator<Item = Vec<Tensor>>,
+        group: &ProcessGroup,
+        make: impl FnOnce(Vec<Vec<Tensor>>) -> O,
+    ) -> Result<Self> {
         const CALL: &str = "ZeroRedundancyOptimizer";
-        let parameters: Vec<Tensor> = parameters.into_iter().collect();
+        let groups: Vec<Vec<Tensor>> = groups.into_iter().collect();
+        let sizes: Vec<usize> = groups.iter().map(Vec::len).collect();
+        let parameters: Vec<Tensor> = groups.into_iter().flatten().collect();
         let wrong = |argument: &str, what: String| Err(Error::argument(CALL, argument, what));
         if parameters.is_empty() {
             return wrong("parameters", "there are none".to_owned());
+        }
+        if let Some(empty) = sizes.iter().position(|&size| size == 0) {
+            return wrong("groups", format!("group {empty} has no parameters; leave it out"));
         }
         if let Some(place) = parameters.iter().position(Tensor::is_sharded) {
             return wrong(
@@ -87,33 +129,38 @@ impl<O: Optimizer> ZeroRedundancyOptimizer<O> {
             &parameters.iter().enumerate().map(name).collect::<Vec<_>>(),
         )?;
         let owners = owners(&parameters, group.world_size());
-        let own = places_of(&owners, group.rank());
-        let mut own: Vec<Tensor> = own.into_iter().map(|place| parameters[place].clone()).collect();
-        if own.is_empty() {
-            let like = &parameters[0];
-            own.push(Tensor::empty([0], (like.dtype(), like.device())).requires_grad_(true));
-        }
-        let expected: Vec<usize> = own.iter().map(Tensor::identity).collect();
+        let own: Vec<Vec<Tensor>> = own_places(&sizes, &owners, group.rank())
+            .into_iter()
+            .map(|places| {
+                let own: Vec<Tensor> = places.iter().map(|&at| parameters[at].clone()).collect();
+                let like = &parameters[0];
+                let none = || Tensor::empty([0], (like.dtype(), like.device()));
+                if own.is_empty() { vec![none().requires_grad_(true)] } else { own }
+            })
+            .collect();
+        let expected: Vec<usize> = own.iter().flatten().map(Tensor::identity).collect();
         let inner = make(own);
         let got: Vec<usize> = inner.parameters().iter().map(Tensor::identity).collect();
-        if got != expected || inner.num_groups() != 1 {
+        if got != expected || inner.num_groups() != sizes.len() {
             return wrong(
                 "make",
                 format!(
-                    "gave an optimizer of {} parameters in {} groups; it gets {}, and puts them into one",
+                    "gave an optimizer of {} parameters in {} groups; it gets {}, and puts them into {}",
                     got.len(),
                     inner.num_groups(),
-                    expected.len()
+                    expected.len(),
+                    if sizes.len() == 1 { "one".to_owned() } else { sizes.len().to_string() }
                 ),
             );
         }
         let (group, consolidated) = (group.clone(), None);
-        Ok(ZeroRedundancyOptimizer { group, parameters, owners, inner, consolidated })
+        Ok(ZeroRedundancyOptimizer { group, parameters, sizes, owners, inner, consolidated })
     }
 
     /// The parameters that this rank steps.
     pub fn own_parameters(&self) -> Vec<Tensor> {
-        self.own_places().into_iter().map(|place| self.parameters[place].clone()).collect()
+        let own = self.own_places().into_iter().flatten();
+        own.map(|place| self.parameters[place].clone()).collect()
     }
 
     /// Gives all ranks the values of all owners: an all-gather for each dtype and device.
@@ -146,16 +193,20 @@ impl<O: Optimizer> ZeroRedundancyOptimizer<O> {
         Ok(())
     }
 
-    /// What an optimizer of all parameters saves as its only group, from that of the own ones.
-    fn whole_group(&self, own: &Value) -> Value {
-        let mut group = own[0].clone();
-        group["params"] = json!((0..self.parameters.len()).collect::<Vec<_>>());
-        json!([group])
+    /// The groups that an optimizer of all parameters saves, from those of the own ones, with so many parameters each.
+    fn numbered(own: &Value, sizes: impl IntoIterator<Item = usize>) -> Value {
+        let mut groups = own.clone();
+        let mut start = 0;
+        for (place, size) in sizes.into_iter().enumerate() {
+            groups[place]["params"] = json!((start..start + size).collect::<Vec<_>>());
+            start += size;
+        }
+        groups
     }
 
-    /// The places of this rank's parameters among all.
-    fn own_places(&self) -> Vec<usize> {
-        places_of(&self.owners, self.group.rank())
+    /// The places of this rank's parameters among all, group after group.
+    fn own_places(&self) -> Vec<Vec<usize>> {
+        own_places(&self.sizes, &self.owners, self.group.rank())
     }
 }
 
@@ -173,7 +224,7 @@ impl<O: Optimizer> Optimizer for ZeroRedundancyOptimizer<O> {
     }
 
     fn num_groups(&self) -> usize {
-        1
+        self.sizes.len()
     }
 
     fn lr(&self, group: usize) -> f64 {
@@ -224,14 +275,19 @@ impl<O: Optimizer> Optimizer for ZeroRedundancyOptimizer<O> {
             return Err(Error::argument("consolidate_state_dict", "to", what));
         }
         let own = self.inner.state_dict();
-        let mut of_own = own.state.iter();
+        // By place; what stands for none has no state of its own.
+        let mut states = own.state.iter();
+        let mut of_own = BTreeMap::new();
+        for places in self.own_places() {
+            let own: Vec<_> = states.by_ref().take(places.len().max(1)).collect();
+            of_own.extend(places.into_iter().zip(own));
+        }
         let mut state = Vec::with_capacity(self.owners.len());
-        for &owner in &self.owners {
-            let mine = if owner == self.group.rank() { of_own.next() } else { None };
-            let entries = self.sent(mine, owner)?;
+        for (place, &owner) in self.owners.iter().enumerate() {
+            let entries = self.sent(of_own.get(&place).copied(), owner)?;
             state.push(if self.group.rank() == to { entries } else { BTreeMap::new() });
         }
-        let param_groups = self.whole_group(&own.param_groups);
+        let param_groups = Self::numbered(&own.param_groups, self.sizes.iter().copied());
         let is_here = self.group.rank() == to;
         self.consolidated = is_here.then(|| OptimizerState { state, param_groups });
         Ok(())
@@ -255,21 +311,27 @@ impl<O: Optimizer> Optimizer for ZeroRedundancyOptimizer<O> {
     /// Each rank takes the state of its own parameters from that of all.
     fn load_state_dict(&mut self, state: &OptimizerState) -> Result<()> {
         let count = self.owners.len();
-        let places = state.param_groups[0]["params"].as_array().map_or(0, Vec::len);
-        let groups = state.param_groups.as_array().map_or(0, Vec::len);
-        if (places, groups) != (count, 1) || state.state.len() > count {
+        let groups = state.param_groups.as_array().map_or(&[][..], Vec::as_slice);
+        let size = |group: &Value| group["params"].as_array().map_or(0, Vec::len);
+        let sizes: Vec<usize> = groups.iter().map(size).collect();
+        if sizes != self.sizes || state.state.len() > count {
             let what = format!(
-                "has {groups} groups, the first of {places} parameters; this optimizer has one of {count}"
+                "has groups of {sizes:?} parameters; this optimizer has groups of {:?}",
+                self.sizes
             );
             return Err(Error::argument("ZeroRedundancyOptimizer::load_state_dict", "state", what));
         }
         let own = self.own_places();
         let of = |place: &usize| state.state.get(*place).cloned().unwrap_or_default();
-        let mut param_groups = state.param_groups.clone();
         // One of its own stands for none.
-        let names: Vec<usize> = (0..own.len().max(1)).collect();
-        param_groups[0]["params"] = json!(names);
-        let state = OptimizerState { state: own.iter().map(of).collect(), param_groups };
+        let in_place = |places: &Vec<usize>| places.len().max(1);
+        let param_groups = Self::numbered(&state.param_groups, own.iter().map(in_place));
+        let none = |places: &Vec<usize>| if places.is_empty() { 1 } else { 0 };
+        let states = own.iter().flat_map(|places| {
+            let none = std::iter::repeat_n(BTreeMap::new(), none(places));
+            places.iter().map(of).chain(none)
+        });
+        let state = OptimizerState { state: states.collect(), param_groups };
         self.consolidated = None;
         self.inner.load_state_dict(&state)
     }
@@ -312,9 +374,14 @@ impl<O: Optimizer> ZeroRedundancyOptimizer<O> {
     }
 }
 
-/// The places of the parameters that a rank steps.
-fn places_of(owners: &[usize], rank: usize) -> Vec<usize> {
-    (0..owners.len()).filter(|&place| owners[place] == rank).collect()
+/// The places of the parameters that a rank steps, of each group.
+fn own_places(sizes: &[usize], owners: &[usize], rank: usize) -> Vec<Vec<usize>> {
+    let mut start = 0;
+    let of_group = |&size: &usize| {
+        start += size;
+        (start - size..start).filter(|&place| owners[place] == rank).collect()
+    };
+    sizes.iter().map(of_group).collect()
 }
 
 /// Who steps which parameter: the largest first, each by the rank with the fewest elements so far.

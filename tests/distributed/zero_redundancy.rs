@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use torchrs::distributed::DistributedDataParallel;
 use torchrs::nn::{Forward, Linear, Module, ReLU, Sequential};
-use torchrs::optim::{AdamW, AdamWOptions, Optimizer, OptimizerState, StateValue};
+use torchrs::optim::{AdamW, AdamWOptions, Optimizer, OptimizerState, ParamGroup, StateValue};
 use torchrs::optim::{ZeroRedundancyOptimizer, lr_scheduler};
 use torchrs::{Dtype, Tensor, catch, multiprocessing};
 
@@ -17,6 +17,19 @@ fn model() -> Sequential {
 
 fn adamw(parameters: Vec<Tensor>) -> AdamW {
     AdamW::new(parameters, AdamWOptions { lr: 1e-2, ..Default::default() })
+}
+
+/// Of weights, which decay, and of biases.
+fn in_groups(own: Vec<Vec<Tensor>>) -> AdamW {
+    let decays = [0.1, 0.0];
+    let options = |weight_decay| AdamWOptions { lr: 1e-2, weight_decay, ..Default::default() };
+    let groups = own.into_iter().zip(decays);
+    AdamW::with_groups(groups.map(|(own, decay)| ParamGroup::new(own, options(decay))))
+}
+
+fn groups(model: &dyn Module) -> [Vec<Tensor>; 2] {
+    let (weights, biases) = model.parameters().into_iter().partition(|p| p.dim() >= 2);
+    [weights, biases]
 }
 
 fn bits(tensors: &[Tensor]) -> Vec<u32> {
@@ -35,13 +48,21 @@ fn state_bits(state: &OptimizerState) -> Vec<u64> {
     values.flat_map(of).collect()
 }
 
-fn trains(rank: usize, job: Job) {
+fn trains(rank: usize, (job, grouped): (Job, bool)) {
     let group = job.join(rank);
+    let spread_of = |model: &DistributedDataParallel<Sequential>| match grouped {
+        true => ZeroRedundancyOptimizer::with_groups(groups(&**model), &group, in_groups).unwrap(),
+        false => ZeroRedundancyOptimizer::new(model.parameters(), &group, adamw).unwrap(),
+    };
     let (whole, spread) = (model(), model());
     let whole = DistributedDataParallel::new(whole, &group).unwrap();
     let spread = DistributedDataParallel::new(spread, &group).unwrap();
-    let mut of_whole = adamw(whole.parameters());
-    let mut of_spread = ZeroRedundancyOptimizer::new(spread.parameters(), &group, adamw).unwrap();
+    let mut of_whole = match grouped {
+        true => in_groups(groups(&*whole).to_vec()),
+        false => adamw(whole.parameters()),
+    };
+    let mut of_spread = spread_of(&spread);
+    assert_eq!(of_spread.num_groups(), if grouped { 2 } else { 1 });
     let mut schedules = [
         lr_scheduler::StepLR::new(&mut of_whole, 3, 0.5),
         lr_scheduler::StepLR::new(&mut of_spread, 3, 0.5),
@@ -76,7 +97,7 @@ fn trains(rank: usize, job: Job) {
         assert_eq!(saved.param_groups, expected.param_groups);
     }
     // Loaded by all, into a new one: the next step is the same.
-    let mut again = ZeroRedundancyOptimizer::new(spread.parameters(), &group, adamw).unwrap();
+    let mut again = spread_of(&spread);
     again.load_state_dict(&expected).unwrap();
     let x = Tensor::ones([5, 6], Dtype::F32);
     step(&whole, &mut of_whole, &x);
@@ -91,7 +112,10 @@ fn trains(rank: usize, job: Job) {
 #[test]
 fn a_spread_optimizer_gives_the_same_bits() {
     for world in [1, 2, 3, 6] {
-        multiprocessing::spawn(trains, Job::new(world, PathBuf::new()), world).unwrap();
+        for grouped in [false, true] {
+            let job = Job::new(world, PathBuf::new());
+            multiprocessing::spawn(trains, (job, grouped), world).unwrap();
+        }
     }
 }
 
@@ -106,6 +130,17 @@ fn refused(rank: usize, job: Job) {
     let error = ZeroRedundancyOptimizer::new(model().parameters(), &group, |_| adamw(other));
     let error = error.err().unwrap().to_string();
     assert!(error.contains("`make`") && error.contains("it gets "), "{error}");
+    let two = groups(&model());
+    let one = |own: Vec<Vec<Tensor>>| adamw(own.concat());
+    let error = ZeroRedundancyOptimizer::with_groups(two.clone(), &group, one);
+    assert!(error.err().unwrap().to_string().contains("in 1 groups; it gets"));
+    let [weights, _] = two;
+    let error = ZeroRedundancyOptimizer::with_groups([weights, vec![]], &group, in_groups);
+    assert!(error.err().unwrap().to_string().contains("group 1 has no parameters"));
+    let mut whole = ZeroRedundancyOptimizer::new(model().parameters(), &group, adamw).unwrap();
+    let state = in_groups(groups(&model()).to_vec()).state_dict();
+    let error = whole.load_state_dict(&state).unwrap_err().to_string();
+    assert!(error.contains("groups of [2, 2] parameters") && error.contains("[4]"), "{error}");
 }
 
 #[test]
