@@ -3,8 +3,37 @@
 use crate::distributed::{DistributedDataParallel, ProcessGroup, ReduceOp};
 use crate::error::{Error, Result};
 use crate::nn::Module;
+use crate::nn::parallel::FullyShard;
 use crate::optim::GradScaler;
 use crate::tensor::Tensor;
+
+/// What averages gradients over ranks in backward, and can leave that to a later one: a model in
+/// `DistributedDataParallel`, or what [`fully_shard`](crate::nn::parallel::fully_shard) gives for a whole model.
+pub trait GradientSync {
+    /// Runs `f`, in which gradients add up on this rank.
+    fn without_sync(&self, f: &mut dyn FnMut());
+}
+
+impl<M: Module> GradientSync for DistributedDataParallel<M> {
+    fn without_sync(&self, f: &mut dyn FnMut()) {
+        self.no_sync(f);
+    }
+}
+
+impl GradientSync for FullyShard {
+    fn without_sync(&self, f: &mut dyn FnMut()) {
+        /// Switches back also when `f` panics.
+        struct Restore<'a>(&'a FullyShard);
+        impl Drop for Restore<'_> {
+            fn drop(&mut self) {
+                self.0.set_requires_gradient_sync(true);
+            }
+        }
+        self.set_requires_gradient_sync(false);
+        let _restore = Restore(self);
+        f();
+    }
+}
 
 /// What [`accumulate`] has done.
 #[derive(Debug)]
@@ -41,10 +70,10 @@ pub struct Accumulated<B> {
 /// # Errors
 /// [`Error::Argument`] for `k` of 0; the loader's own.
 #[track_caller]
-pub fn accumulate<M: Module, B>(
+pub fn accumulate<B>(
     k: usize,
     batches: &mut impl Iterator<Item = Result<B>>,
-    model: &DistributedDataParallel<M>,
+    model: &impl GradientSync,
     scaler: Option<&GradScaler>,
     mut loss: impl FnMut(&B) -> Tensor,
 ) -> Result<Option<Accumulated<B>>> {
@@ -79,10 +108,10 @@ pub fn accumulate<M: Module, B>(
 /// As [`accumulate`], [`Error::Argument`] for a weight that is negative or not finite, and on all ranks where all
 /// weights are 0.
 #[track_caller]
-pub fn accumulate_weighted<M: Module, B>(
+pub fn accumulate_weighted<B>(
     k: usize,
     batches: &mut impl Iterator<Item = Result<B>>,
-    model: &DistributedDataParallel<M>,
+    model: &impl GradientSync,
     scaler: Option<&GradScaler>,
     group: &ProcessGroup,
     mut weight: impl FnMut(&B) -> f64,
@@ -129,9 +158,9 @@ fn take<B>(call: &str, k: usize, batches: &mut impl Iterator<Item = Result<B>>) 
 
 /// Adds up the gradients of the losses, each times its share, and gives the sum of these.
 #[track_caller]
-fn add_up<M: Module, B>(
+fn add_up<B>(
     batches: &[B],
-    model: &DistributedDataParallel<M>,
+    model: &impl GradientSync,
     scaler: Option<&GradScaler>,
     mut loss: impl FnMut(&B) -> (Tensor, f64),
 ) -> f64 {
@@ -146,7 +175,7 @@ fn add_up<M: Module, B>(
         sum += part.item();
     };
     let (last, others) = batches.split_last().expect("at least one batch");
-    others.iter().for_each(|batch| model.no_sync(|| backward(batch)));
+    others.iter().for_each(|batch| model.without_sync(&mut || backward(batch)));
     backward(last);
     sum
 }

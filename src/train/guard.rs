@@ -188,6 +188,10 @@ impl StepCheck<'_> {
 /// The first parameter, or the first op by module and line, that is to blame on this rank.
 fn find(model: &dyn Module, mut losses: impl Iterator<Item = Tensor>) -> Option<String> {
     let named = model.named_parameters();
+    // What is sharded is there while all ranks compute, and not all may look.
+    if named.iter().any(|(_, parameter)| parameter.together().is_some()) {
+        return None;
+    }
     if let Some(name) = first_not_finite(named.iter().map(|(name, t)| (name.as_str(), t))) {
         return Some(format!("the parameter `{name}` is not finite"));
     }

@@ -6,7 +6,8 @@ use serde_json::json;
 
 use super::metrics::{Mean, Metric};
 use super::{
-    GracefulStop, NanGuard, Resumed, RunDir, StepCheck, StopReason, TrainState, accumulate,
+    GracefulStop, GradientSync, NanGuard, Resumed, RunDir, StepCheck, StopReason, TrainState,
+    accumulate,
 };
 use crate::autograd::no_grad;
 use crate::data::{Batch, DataLoader, Dataset};
@@ -14,6 +15,7 @@ use crate::distributed::{DistributedDataParallel, ProcessGroup, WorkerEnv};
 use crate::error::{Error, Result, throw};
 use crate::nn::Module;
 use crate::nn::evaluation::in_evaluation;
+use crate::nn::parallel::FullyShard;
 use crate::nn::utils::{clip_grads_with_norm_, get_total_norm};
 use crate::optim::lr_scheduler::LRScheduler;
 use crate::optim::swa_utils::{AveragedModel, AveragedModelOptions, Averaging};
@@ -56,7 +58,7 @@ use crate::tensor::Tensor;
 /// For a step of another kind, as with several losses, its parts stand by themselves: [`accumulate`](accumulate()),
 /// [`NanGuard`], [`TrainState`].
 pub struct Learner<M: Module> {
-    model: DistributedDataParallel<M>,
+    model: Parallel<M>,
     parameters: Vec<Tensor>,
     optimizer: Box<dyn Optimizer>,
     schedule: Option<Box<dyn LRScheduler>>,
@@ -68,6 +70,32 @@ pub struct Learner<M: Module> {
     group: ProcessGroup,
     at: Position,
     guard: NanGuard,
+}
+
+/// A model whose gradients are averaged over ranks.
+enum Parallel<M: Module> {
+    /// Whole on each rank.
+    Replicas(DistributedDataParallel<M>),
+    /// In parts.
+    Shards(M, FullyShard),
+}
+
+impl<M: Module> Parallel<M> {
+    fn module(&self) -> &M {
+        match self {
+            Parallel::Replicas(model) => model.module(),
+            Parallel::Shards(model, _) => model,
+        }
+    }
+}
+
+impl<M: Module> GradientSync for Parallel<M> {
+    fn without_sync(&self, f: &mut dyn FnMut()) {
+        match self {
+            Parallel::Replicas(model) => model.without_sync(f),
+            Parallel::Shards(_, shard) => shard.without_sync(f),
+        }
+    }
 }
 
 /// Where a learner is: what its checkpoints keep of it.
@@ -133,7 +161,58 @@ impl<M: Module> Learner<M> {
         optimizer: impl Optimizer + 'static,
         group: &ProcessGroup,
     ) -> Result<Self> {
-        let parameters = model.parameters();
+        Self::of(Parallel::Replicas(model), optimizer, group)
+    }
+
+    /// Of a model that [`fully_shard`](crate::nn::parallel::fully_shard) has sharded, and what it gave for the whole model,
+    /// in the last call. The optimizer is made of the model's parameters after that. Ranks need equally many batches, in
+    /// [`evaluate`](Self::evaluate) too. [`state`](Self::state) cannot be saved.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// use torchrs::nn::{Forward, Linear, Module, parallel::fully_shard};
+    /// use torchrs::{Dtype::F32, Tensor, optim::SGD, train::Learner};
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// let mut net = Linear::new(2, 2);
+    /// let shard = fully_shard(&mut net, &group, Default::default())?;
+    /// let optimizer = SGD::new(net.parameters(), Default::default());
+    /// let mut learner = Learner::sharded(net, shard, optimizer, &group)?.accumulate(2).clip_norm(1.0);
+    /// let mut batches = [1.0, 2.0].map(|x| Ok(Tensor::full([3, 2], x, F32))).into_iter();
+    /// let step = learner.step(&mut batches, |net, x| net.forward(x).square().mean())?.unwrap();
+    /// assert!(step.is_taken);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a model of which a parameter is not sharded: nobody averages its gradient; as
+    /// [`new`](Self::new) otherwise.
+    pub fn sharded(
+        model: M,
+        shard: FullyShard,
+        optimizer: impl Optimizer + 'static,
+        group: &ProcessGroup,
+    ) -> Result<Self> {
+        let named = model.named_parameters();
+        let whole = |(_, p): &&(String, Tensor)| p.requires_grad() && p.together().is_none();
+        if let Some((name, _)) = named.iter().find(whole) {
+            let what = format!(
+                "has parameter `{name}`, which is not sharded, so that its gradient is not averaged; call `fully_shard` of \
+                 the whole model, or freeze it"
+            );
+            return Err(Error::argument("Learner::sharded", "model", what));
+        }
+        Self::of(Parallel::Shards(model, shard), optimizer, group)
+    }
+
+    fn of(
+        model: Parallel<M>,
+        optimizer: impl Optimizer + 'static,
+        group: &ProcessGroup,
+    ) -> Result<Self> {
+        let parameters = model.module().parameters();
         let theirs = optimizer.parameters();
         if !theirs.iter().any(|theirs| parameters.iter().any(|own| own.ptr_eq(theirs))) {
             let what = "has none of the model's parameters; make it of `model.parameters()`, after `to_device`";
@@ -352,8 +431,8 @@ impl<M: Module> Learner<M> {
     }
 
     /// The model.
-    pub fn model(&self) -> &DistributedDataParallel<M> {
-        &self.model
+    pub fn model(&self) -> &M {
+        self.model.module()
     }
 
     /// The average of the weights where there is one, else the model.

@@ -33,7 +33,7 @@ mod state;
 mod stop;
 mod throughput;
 
-pub use accumulate::{Accumulated, accumulate, accumulate_weighted};
+pub use accumulate::{Accumulated, GradientSync, accumulate, accumulate_weighted};
 pub use early_stopping::EarlyStopping;
 pub use finite::first_not_finite;
 pub use guard::{NanGuard, StepAgreed, StepCheck};

@@ -8,6 +8,7 @@ use torchrs::checkpoint::Best;
 use torchrs::data::DataLoader;
 use torchrs::data::datasets::Synthetic;
 use torchrs::distributed::{DistributedDataParallel, ProcessGroup};
+use torchrs::nn::parallel::fully_shard;
 use torchrs::nn::{self, Forward, Module};
 use torchrs::optim::lr_scheduler::StepLR;
 use torchrs::optim::{GradScaler, Optimizer, SGD, SGDOptions};
@@ -266,4 +267,59 @@ fn steps_as_by_hand(rank: usize, job: Job) {
 fn a_learners_steps_are_those_of_a_loop_by_hand() {
     let folder = tempfile::tempdir().unwrap();
     multiprocessing::spawn(steps_as_by_hand, job(2, &folder), 2).unwrap();
+}
+
+#[derive(Module)]
+struct Pair {
+    first: nn::Linear,
+    second: nn::Linear,
+}
+
+impl Pair {
+    fn new() -> Self {
+        torchrs::manual_seed(2);
+        Pair { first: nn::Linear::new(3, 4), second: nn::Linear::new(4, 2) }
+    }
+
+    fn loss(&self, x: &Tensor) -> Tensor {
+        self.second.forward(&self.first.forward(x)).square().mean()
+    }
+}
+
+/// The steps of shards are those of replicas, with several batches in each; a part that nobody averages is an error.
+fn sharded_steps(rank: usize, job: Job) {
+    let group = job.join(rank);
+    let sgd = |net: &Pair| SGD::new(net.parameters(), SGDOptions { lr: 0.5, ..Default::default() });
+    let (replicas, mut shards) = (Pair::new(), Pair::new());
+    fully_shard(&mut shards.first, &group, Default::default()).unwrap();
+    let root = fully_shard(&mut shards, &group, Default::default()).unwrap();
+    let mut some = Pair::new();
+    let alone = fully_shard(&mut some.first, &group, Default::default()).unwrap();
+    let optimizer = sgd(&some);
+    let error = Learner::sharded(some, alone, optimizer, &group).err().unwrap().to_string();
+    assert!(error.contains("`second.weight`, which is not sharded"), "{error}");
+    let optimizer = sgd(&shards);
+    let shards = Learner::sharded(shards, root, optimizer, &group).unwrap();
+    let optimizer = sgd(&replicas);
+    let replicas = Learner::new(replicas, optimizer, &group).unwrap();
+    let [mut replicas, mut shards] =
+        [replicas, shards].map(|learner| learner.clip_norm(0.3).accumulate(2));
+    torchrs::manual_seed(rank as u64);
+    let batches: Vec<Tensor> = (0..5).map(|_| Tensor::randn([4, 3], Dtype::F32)).collect();
+    let steps = |learner: &mut Learner<Pair>| -> Vec<(f64, f64)> {
+        let mut batches = batches.iter().cloned().map(Ok);
+        let mut step = || learner.step(&mut batches, |net, x| net.loss(x)).unwrap();
+        std::iter::from_fn(|| step().map(|step| (step.loss, step.grad_norm))).collect()
+    };
+    let (a, b) = (steps(&mut replicas), steps(&mut shards));
+    assert_eq!((a.len(), b.len()), (3, 3));
+    for ((a, x), (b, y)) in a.iter().zip(&b) {
+        assert!((a - b).abs() < 1e-5 && (x - y).abs() < 1e-5, "{a} {b}, {x} {y}");
+    }
+}
+
+#[test]
+fn a_learners_steps_of_shards_are_those_of_replicas() {
+    let folder = tempfile::tempdir().unwrap();
+    multiprocessing::spawn(sharded_steps, job(2, &folder), 2).unwrap();
 }

@@ -1,4 +1,4 @@
-//! Text for language models, byte by byte: windows of a file, which is mapped and not read, so that
+//! Text for language models, byte by byte or as tokens: windows of a file, which is mapped and not read, so that
 //! all workers share its pages. Any file will do.
 //!
 //! Debian's King James Bible (packages `bible-kjv` and `bible-kjv-text`) is stored in a format of
@@ -13,6 +13,7 @@ use memmap2::Mmap;
 use serde::{Deserialize, Serialize};
 
 use crate::data::Dataset;
+use crate::data::stream::TokenType;
 use crate::error::{Context, Error, Result};
 
 /// Windows of a file; a sample is (tokens `[length]`, the tokens that follow each `[length]`), both
@@ -32,7 +33,11 @@ use crate::error::{Context, Error, Result};
 pub struct TextWindows {
     path: PathBuf,
     file_len: u64,
-    /// The part of the file that is used.
+    /// How a token lies in it, if it is no byte.
+    token: Option<TokenType>,
+    /// The number of different tokens, where it is known.
+    vocabulary: Option<usize>,
+    /// The part of the file that is used, in tokens.
     start: usize,
     end: usize,
     length: usize,
@@ -60,15 +65,60 @@ impl TextWindows {
     /// [`Error::Os`] when the file cannot be opened, [`Error::File`] when it has no whole window,
     /// [`Error::Argument`] when `length` is 0.
     pub fn new(path: impl AsRef<Path>, length: usize) -> Result<Self> {
-        let path = path.as_ref();
+        Self::open("TextWindows::new", path.as_ref(), None, length)
+    }
+
+    /// The same of a file of tokens of two or four bytes, as a tokenizer's program writes it.
+    ///
+    /// ```
+    /// use torchrs::data::{Dataset, datasets::TextWindows, stream::TokenType};
+    /// # let file = tempfile::NamedTempFile::new().unwrap();
+    /// let tokens: Vec<u8> = (1000..1008u16).flat_map(u16::to_le_bytes).collect();
+    /// std::fs::write(file.path(), tokens).unwrap();
+    /// let windows = TextWindows::of_tokens(file.path(), TokenType::U16, 3)?;
+    /// assert_eq!((windows.len(), windows.get(1)?.0), (2, vec![1003, 1004, 1005]));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and [`Error::File`] for a file that ends within a token.
+    pub fn of_tokens(path: impl AsRef<Path>, token: TokenType, length: usize) -> Result<Self> {
+        Self::open("TextWindows::of_tokens", path.as_ref(), Some(token), length)
+    }
+
+    fn open(call: &str, path: &Path, token: Option<TokenType>, length: usize) -> Result<Self> {
         if length == 0 {
-            return Err(Error::argument("TextWindows::new", "length", "is 0, must be >= 1"));
+            return Err(Error::argument(call, "length", "is 0, must be >= 1"));
         }
         let what = || format!("open {}", path.display());
         let file_len = File::open(path).and_then(|f| f.metadata()).context(what)?.len();
-        let (path, end) = (path.to_owned(), file_len as usize);
+        let width = width(token);
+        if !(file_len as usize).is_multiple_of(width) {
+            let message = format!("{file_len} bytes are no whole tokens of {width} bytes");
+            return Err(Error::file(path, message));
+        }
+        let (path, end) = (path.to_owned(), file_len as usize / width);
         let (start, stride, map) = (0, length, OnceLock::new());
-        TextWindows { path, file_len, start, end, length, stride, map }.checked()
+        let vocabulary = None;
+        TextWindows { path, file_len, token, vocabulary, start, end, length, stride, map }.checked()
+    }
+
+    /// Has a sample with a token that is not below `size` be an error, which names the file and the place.
+    ///
+    /// ```
+    /// use torchrs::data::{Dataset, datasets::TextWindows};
+    /// # let file = tempfile::NamedTempFile::new().unwrap();
+    /// std::fs::write(file.path(), "abcdefgh").unwrap();
+    /// let windows = TextWindows::new(file.path(), 3)?.vocabulary(102);
+    /// assert!(windows.get(0).is_ok());
+    /// let error = windows.get(1).unwrap_err().to_string();
+    /// assert!(error.contains("token 5 is 102; a vocabulary of 102"), "{error}");
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    #[must_use]
+    pub fn vocabulary(mut self, size: usize) -> Self {
+        self.vocabulary = Some(size);
+        self
     }
 
     /// Two datasets: the beginning of the file, and its last `tail` (0 to 1) for validation.
@@ -99,7 +149,7 @@ impl TextWindows {
         Ok((part(self.start, at)?, part(at, self.end)?))
     }
 
-    /// How far the starts of neighbouring windows are apart, in bytes (default: a window's length).
+    /// How far the starts of neighbouring windows are apart, in tokens (default: a window's length).
     ///
     /// ```
     /// use torchrs::data::{Dataset, datasets::TextWindows};
@@ -122,8 +172,9 @@ impl TextWindows {
 
     fn checked(self) -> Result<Self> {
         if self.is_empty() {
-            let (bytes, needed) = (self.end - self.start, self.length + 1);
-            let message = format!("a part of {bytes} bytes is too short: a window needs {needed}");
+            let (count, needed) = (self.end - self.start, self.length + 1);
+            let unit = if self.token.is_some() { "tokens" } else { "bytes" };
+            let message = format!("a part of {count} {unit} is too short: a window needs {needed}");
             return Err(Error::file(&self.path, message));
         }
         Ok(self)
@@ -158,10 +209,30 @@ impl Dataset for TextWindows {
     }
 
     fn get(&self, index: usize) -> Result<(Vec<i64>, Vec<i64>)> {
-        let window = &self.bytes()?[self.start + index * self.stride..][..self.length + 1];
-        let tokens = |bytes: &[u8]| bytes.iter().map(|&byte| i64::from(byte)).collect();
-        Ok((tokens(&window[..self.length]), tokens(&window[1..])))
+        let (width, first) = (width(self.token), self.start + index * self.stride);
+        let window = &self.bytes()?[first * width..][..(self.length + 1) * width];
+        let tokens: Vec<i64> = match self.token {
+            None => window.iter().map(|&byte| i64::from(byte)).collect(),
+            Some(token) => token.values(window),
+        };
+        let is_too_large =
+            |&token: &i64| self.vocabulary.is_some_and(|size| token as usize >= size);
+        if let Some(place) = tokens.iter().position(is_too_large) {
+            let message = format!(
+                "token {} is {}; a vocabulary of {} has none such: it is another's, or has tokens of another type",
+                first + place,
+                tokens[place],
+                self.vocabulary.unwrap_or(0)
+            );
+            return Err(Error::file(&self.path, message));
+        }
+        Ok((tokens[..self.length].to_vec(), tokens[1..].to_vec()))
     }
+}
+
+/// Bytes of a token.
+fn width(token: Option<TokenType>) -> usize {
+    token.map_or(1, TokenType::size)
 }
 
 #[cfg(test)]
@@ -207,6 +278,9 @@ mod tests {
         let error = TextWindows::new(short.path(), 3).unwrap_err().to_string();
         assert!(error.contains("3 bytes is too short: a window needs 4"), "{error}");
         assert!(TextWindows::new("/nowhere", 3).unwrap_err().to_string().contains("/nowhere"));
+        let error =
+            TextWindows::of_tokens(short.path(), TokenType::U16, 1).unwrap_err().to_string();
+        assert!(error.contains("3 bytes are no whole tokens of 2 bytes"), "{error}");
         let data = TextWindows::new(short.path(), 2).unwrap();
         short.as_file().set_len(0).unwrap();
         let error = data.get(0).unwrap_err().to_string();

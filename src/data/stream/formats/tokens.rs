@@ -23,10 +23,23 @@ pub enum TokenType {
 }
 
 impl TokenType {
-    fn size(self) -> usize {
+    /// Bytes of a token.
+    pub(in crate::data) fn size(self) -> usize {
         match self {
             TokenType::U16 => 2,
             TokenType::U32 => 4,
+        }
+    }
+
+    /// The tokens in these bytes.
+    pub(in crate::data) fn values(self, bytes: &[u8]) -> Vec<i64> {
+        match self {
+            TokenType::U16 => {
+                bytes.as_chunks().0.iter().map(|&b| u16::from_le_bytes(b).into()).collect()
+            }
+            TokenType::U32 => {
+                bytes.as_chunks().0.iter().map(|&b| u32::from_le_bytes(b).into()).collect()
+            }
         }
     }
 }
@@ -143,14 +156,7 @@ impl ShardReader for Windows {
         let size = self.token.size();
         let bytes =
             &self.map[self.header + window * self.length * size..][..(self.length + 1) * size];
-        let tokens: Vec<i64> = match self.token {
-            TokenType::U16 => {
-                bytes.as_chunks().0.iter().map(|&b| u16::from_le_bytes(b).into()).collect()
-            }
-            TokenType::U32 => {
-                bytes.as_chunks().0.iter().map(|&b| u32::from_le_bytes(b).into()).collect()
-            }
-        };
+        let tokens = self.token.values(bytes);
         Ok(Some((tokens[..self.length].to_vec(), tokens[1..].to_vec())))
     }
 
