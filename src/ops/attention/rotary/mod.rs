@@ -229,8 +229,8 @@ impl<T: Float + Element> Kernel for Turn<'_, T> {
 #[cfg(test)]
 pub(in crate::ops) fn samples() -> Vec<OpSample> {
     let sample = |name: &str, shape: &[usize], table: &[usize]| {
-        let angles = values(table.to_vec(), 2);
-        OpSample::new(format!("{OP}({name})"), [values(shape.to_vec(), 1)], move |x| {
+        let angles = values(table, 2);
+        OpSample::new(format!("{OP}({name})"), [values(shape, 1)], move |x| {
             let to = (x[0].dtype().compute(), x[0].device());
             let [cos, sin] = [angles.cos(), angles.sin()].map(|t| t.to_dtype(to.0).to_device(to.1));
             x[0].rotary_embedding(&cos, &sin)
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_named() {
         let x = values([2, 3, 8], 1);
-        let table = |shape: &[usize]| values(shape.to_vec(), 2);
+        let table = |shape: &[usize]| values(shape, 2);
         for (cos, sin) in [(&[3, 5][..], &[3, 5][..]), (&[2, 4], &[2, 4]), (&[3, 4], &[3, 2])] {
             let error = catch(|| x.rotary_embedding(&table(cos), &table(sin))).unwrap_err();
             let text = error.to_string();
