@@ -7,7 +7,10 @@ use clap::{Parser, ValueEnum};
 use serde::{Deserialize, Serialize};
 use torchrs::amp::autocast;
 use torchrs::distributed::WorkerEnv;
+use torchrs::models::LlamaConfig;
 use torchrs::{Device, Dtype, Error, Result};
+
+use crate::settings::{Checkpointing, Shard};
 
 /// Trains a model, data-parallel over the processes that `torchrs-launch` started.
 ///
@@ -15,14 +18,18 @@ use torchrs::{Device, Dtype, Error, Result};
 #[derive(Parser, Debug, Clone, Serialize)]
 #[command(version, max_term_width = 100)]
 pub struct Args {
-    /// What to train on: digits | fashion-mnist:FOLDER | image-folder:FOLDER | text:FILE | synthetic
-    /// [default: digits]
+    /// What to train on: digits | fashion-mnist:FOLDER | image-folder:FOLDER | text:FILE (its bytes) |
+    /// tokens-u16:FILE | tokens-u32:FILE (of a tokenizer, little-endian) | synthetic [default: digits]
     #[arg(long, value_name = "DATA")]
     pub data: Option<Source>,
 
-    /// The model [default: cnn for images, gpt for text]
+    /// The model [default: cnn for images, gpt for text, llama for tokens]
     #[arg(long)]
     pub model: Option<ModelKind>,
+
+    /// Hugging Face's config.json of the llama model [default: a small one]
+    #[arg(long, value_name = "FILE", value_parser = llama_config)]
+    pub config: Option<LlamaConfig>,
 
     /// Passes over the training data [default: depends on the data]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
@@ -74,6 +81,18 @@ pub struct Args {
     #[arg(long, value_enum)]
     pub amp: Option<Amp>,
 
+    /// What blocks of the llama model keep for backward [default: none]
+    #[arg(long, value_enum)]
+    pub activation_checkpointing: Option<Checkpointing>,
+
+    /// What of the model, its gradients and its optimizer's state each worker has [default: none]
+    #[arg(long, value_enum)]
+    pub shard: Option<Shard>,
+
+    /// Workers that share a replica's parameters, with --shard hybrid [default: those of a host]
+    #[arg(long, value_name = "WORKERS")]
+    pub shard_size: Option<usize>,
+
     /// [default: 0]
     #[arg(long)]
     pub seed: Option<u64>,
@@ -90,11 +109,28 @@ pub struct Args {
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub save_every: Option<u64>,
 
-    /// Bytes of context of the gpt model [default: 128]
+    /// Saves no checkpoints: the run cannot go on when it has stopped
+    #[arg(long)]
+    pub no_checkpoints: bool,
+
+    /// Writes the llama model at the end as Hugging Face has it: config.json, model.safetensors
+    #[arg(long, value_name = "FOLDER")]
+    pub export: Option<PathBuf>,
+
+    /// Print a line every so many steps [default: 100 of language models, else none]
+    #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub log_every: Option<u64>,
+
+    /// 10^12 operations a second that a device can do at most, for the share of it that is used (mfu) [default: of known
+    /// GPUs with --amp]
+    #[arg(long, value_name = "NUMBER", value_parser = positive)]
+    pub peak_tflops: Option<f64>,
+
+    /// Bytes, or tokens, of context of the gpt and llama models [default: 128]
     #[arg(long)]
     pub context_length: Option<usize>,
 
-    /// Bytes of text to sample from the gpt model at the end
+    /// Bytes of text to sample from the gpt or llama model at the end
     #[arg(long, default_value_t = 400)]
     pub sample_bytes: usize,
 
@@ -138,6 +174,8 @@ pub enum Source {
     FashionMnist(PathBuf),
     ImageFolder(PathBuf),
     Text(PathBuf),
+    TokensU16(PathBuf),
+    TokensU32(PathBuf),
     Synthetic,
 }
 
@@ -151,8 +189,14 @@ impl FromStr for Source {
             ("fashion-mnist", Some(p)) if !p.is_empty() => Ok(Source::FashionMnist(p.into())),
             ("image-folder", Some(p)) if !p.is_empty() => Ok(Source::ImageFolder(p.into())),
             ("text", Some(p)) if !p.is_empty() => Ok(Source::Text(p.into())),
-            ("fashion-mnist" | "image-folder" | "text", _) => Err(format!("{kind} needs a path: {kind}:PATH")),
-            _ => Err("expected digits, fashion-mnist:FOLDER, image-folder:FOLDER, text:FILE or synthetic".into()),
+            ("tokens-u16", Some(p)) if !p.is_empty() => Ok(Source::TokensU16(p.into())),
+            ("tokens-u32", Some(p)) if !p.is_empty() => Ok(Source::TokensU32(p.into())),
+            ("fashion-mnist" | "image-folder" | "text" | "tokens-u16" | "tokens-u32", _) => {
+                Err(format!("{kind} needs a path: {kind}:PATH"))
+            }
+            _ => Err("expected digits, fashion-mnist:FOLDER, image-folder:FOLDER, text:FILE, tokens-u16:FILE, \
+                      tokens-u32:FILE or synthetic"
+                .into()),
         }
     }
 }
@@ -165,6 +209,8 @@ impl Source {
             Source::FashionMnist(_) => "fashion-mnist",
             Source::ImageFolder(_) => "image-folder",
             Source::Text(_) => "text",
+            Source::TokensU16(_) => "tokens-u16",
+            Source::TokensU32(_) => "tokens-u32",
             Source::Synthetic => "synthetic",
         }
     }
@@ -179,6 +225,7 @@ pub enum ModelKind {
     #[value(name = "mobilenet_v2")]
     MobilenetV2,
     Gpt,
+    Llama,
 }
 
 impl ModelKind {
@@ -271,6 +318,10 @@ impl DeviceChoice {
     }
 }
 
+fn llama_config(path: &str) -> std::result::Result<LlamaConfig, String> {
+    LlamaConfig::from_file(path).map_err(|error| error.to_string())
+}
+
 fn positive(text: &str) -> std::result::Result<f64, String> {
     match text.parse::<f64>() {
         Ok(v) if v > 0.0 && v.is_finite() => Ok(v),
@@ -300,6 +351,7 @@ impl Args {
     pub fn model(&self) -> ModelKind {
         self.model.unwrap_or(match self.data {
             Some(Source::Text(_)) => ModelKind::Gpt,
+            Some(Source::TokensU16(_) | Source::TokensU32(_)) => ModelKind::Llama,
             _ => ModelKind::Cnn,
         })
     }

@@ -19,6 +19,14 @@ pub enum Line {
         val_loss: f64,
         val_accuracy: f64,
         samples_per_s: f64,
+        /// Of a language model.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tokens_per_s: Option<f64>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mfu: Option<f64>,
+        /// The most bytes that a rank has.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        memory: Option<u64>,
         /// On simulated GPUs, whose speed says nothing.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         simulated: bool,

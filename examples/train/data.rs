@@ -1,12 +1,13 @@
 //! The data of `--data`, as one dataset type: an image with its class, or a window of text with the
-//! bytes that follow.
+//! bytes or tokens that follow.
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use torchrs::data::datasets::{Digits, FashionMnist, ImageFolder, Synthetic, TextWindows};
+use torchrs::data::stream::TokenType;
 use torchrs::data::{Columns, Dataset, Sample, SampleWriter, Subset};
-use torchrs::{Result, Tensor};
+use torchrs::{Error, Result, Tensor};
 
 use crate::args::Source;
 use crate::settings::Settings;
@@ -70,8 +71,22 @@ impl Data {
                     Shape::Text { vocabulary: TextWindows::VOCABULARY },
                 )
             }
+            Source::TokensU16(file) => tokens(settings, file, TokenType::U16)?,
+            Source::TokensU32(file) => tokens(settings, file, TokenType::U32)?,
         })
     }
+}
+
+/// Windows of tokens, of which the model's settings say how many different ones there are.
+fn tokens(settings: &Settings, file: &Path, token: TokenType) -> Result<(Data, Data, Shape)> {
+    let Some(config) = &settings.config else {
+        let message = "tokens need --model llama with --config FILE, which says how many different ones there are";
+        return Err(Error::config("--data", message));
+    };
+    let vocabulary = config.vocab_size;
+    let windows = TextWindows::of_tokens(file, token, settings.context_length)?;
+    let (training, validation) = windows.vocabulary(vocabulary).split(0.05)?;
+    Ok((Data::Text(training), Data::Text(validation), Shape::Text { vocabulary }))
 }
 
 /// `train/` and `val/` (or `test/`) below the folder if they are there; else every fifth image of the

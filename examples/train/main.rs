@@ -3,6 +3,7 @@
 //! ```text
 //! cargo launch --nproc 2 train
 //! cargo launch --nproc 2 train --data fashion-mnist:/usr/share/datasets/fashion-mnist
+//! cargo launch --nproc 2 train --data text:kjv.txt --model llama --shard full --no-checkpoints
 //! ```
 //!
 //! Each process runs this program on its share of every batch; gradients are averaged by
@@ -15,9 +16,12 @@
 mod args;
 mod curve;
 mod data;
+mod llama;
 mod models;
 mod resume;
 mod settings;
+mod sharding;
+mod speed;
 
 use std::time::Instant;
 
@@ -33,12 +37,13 @@ use torchrs::train::{
     GracefulStop, JsonLines, Learner, Progress, RunDir, RunDirOptions, StopOptions,
 };
 
-use args::{Amp, Args};
+use args::{Amp, Args, Source};
 use curve::{Line, draw_curve};
 use data::Data;
 use models::Network;
 use resume::{Outcome, Position};
-use settings::Settings;
+use settings::{Settings, Shard};
+use speed::Speed;
 
 #[torchrs::main]
 fn main() -> Result<()> {
@@ -52,7 +57,9 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
     let device = args.device.of(&WorkerEnv::from_env()?)?;
     let simulated = device.is_cuda() && torchrs::cuda::library::is_simulated();
     let mark = if simulated { " (simulated GPUs: no measure of speed)" } else { "" };
-    let stop = GracefulStop::install(StopOptions { requeue: true, ..Default::default() })?;
+    // What is not saved would begin anew.
+    let requeue = !args.no_checkpoints;
+    let stop = GracefulStop::install(StopOptions { requeue, ..Default::default() })?;
 
     let run_name = format!("{}-{}", args.data().name(), args.model().name());
     let options =
@@ -63,6 +70,8 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
         Some(saved) => Settings::resumed(args, saved.value("settings")?, world)?,
         None => (Settings::new(args, world), Vec::new()),
     };
+    settings.check(args)?;
+    sharding::check(args, &settings, world)?;
     let global_batch = settings.batch_size as usize;
     let parts = settings.accumulate as usize;
     if !global_batch.is_multiple_of(world * parts) {
@@ -84,18 +93,25 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
     let mut network = models::build(&settings, shape)?;
     network.to_device(device);
     let name = settings.model.name();
-    let mut optimizer = models::optimizer(&settings, network.parameters());
+    let num_parameters = network.num_parameters();
+    let shard = sharding::shard(&mut network, args, &settings, group)?;
+    let is_sharded = shard.is_some();
+    let mut optimizer = sharding::optimizer(&settings, network.parameters(), group)?;
     let steps_per_epoch = (usable / global_batch) as u64;
     let schedule = models::schedule(&mut *optimizer, settings.epochs * steps_per_epoch);
     let scaling = GradScalerOptions { enabled: settings.amp == Amp::F16, ..Default::default() };
-    let mut learner = Learner::new(network, optimizer, group)?
+    let learner = match shard {
+        Some(shard) => Learner::sharded(network, shard, optimizer, group)?,
+        None => Learner::new(network, optimizer, group)?,
+    };
+    let mut learner = learner
         .schedule(schedule)
         .scaler(GradScaler::new(scaling))
         .accumulate(parts)
         .clip_norm(settings.clip_norm)
         .stop(stop.clone());
     if let Some(decay) = settings.ema {
-        let average = average_of(learner.model(), decay, &settings, shape)?;
+        let average = average_of(&learner, decay, &settings, shape)?;
         learner = learner.average(average);
     }
 
@@ -108,11 +124,22 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
         .device(device)
         .seed(settings.seed)
         .build()?;
-    let validation = DataLoader::builder(validation)
-        .batch_size(global_batch / world)
-        .ranks(world, rank)
-        .device(device)
-        .build()?;
+    let validation =
+        DataLoader::builder(validation).batch_size(global_batch / world).device(device);
+    let validation = match is_sharded {
+        // Ranks compute together: all need equally many batches.
+        true if validation_len < world => {
+            let message =
+                format!("has {validation_len} validation samples; {world} workers need one each");
+            return Err(Error::config("--data", message));
+        }
+        true => {
+            let equal = DistributedSampler::new(validation_len, world, rank)?;
+            validation.sampler(equal.shuffle(false).drop_last(true))
+        }
+        false => validation.ranks(world, rank),
+    };
+    let validation = validation.build()?;
     let mut at = Position::default();
     macro_rules! state {
         ($settings:expr) => {
@@ -149,11 +176,12 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
     let progress = Progress::new(group, total.max(step), step);
     progress.line(&format!(
             "{name} on {}, computed on {}{}: {training_len} training and {validation_len} validation samples, \
-             {} parameters, {world} worker(s), {}",
+             {} parameters, {world} worker(s){}, {}",
             settings.data.name(),
             args.device.describe(device, world),
             if simulated { " (simulated)" } else { "" },
-            learner.model().num_parameters(),
+            num_parameters,
+            if settings.shard == Shard::None { String::new() } else { format!(", shard {}", settings.shard) },
             match run.resume_step() {
                 Some(step) => format!("{} from step {step}", run.path().display()),
                 None => run.path().display().to_string(),
@@ -171,7 +199,10 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
 
     let started = Instant::now();
     // For the launcher's status page.
-    let mut speed = models::throughput(&settings, device, learner.model().num_parameters());
+    let mut speed = Speed::new(args, &settings, shape, device, num_parameters)?;
+    let is_text = matches!(shape, data::Shape::Text { .. });
+    let log_every = args.log_every.or(is_text.then_some(100));
+    let mut pause = Instant::now();
     let mut samples = 0usize;
     let mut stopped = None;
     'epochs: while !complete && learner.epoch() < settings.epochs {
@@ -180,6 +211,8 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
         loader.set_epoch(epoch);
         let (epoch_start, epoch_samples) = (Instant::now(), samples);
         let mut batches = loader.iter();
+        let mut is_reported = true;
+        speed.start(pause);
         while steps_left(&at) > 0 && learner.steps() < last_step {
             let poisoned = args.poison.is_some_and(|p| p.hits(learner.steps() + 1, rank));
             let done = learner.step(&mut batches, |model, (x, y)| {
@@ -195,6 +228,12 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
             samples += global_batch;
             speed.step(global_batch / world);
             progress.step(format!("loss {:.4}", done.loss));
+            is_reported = log_every.is_some_and(|n| done.step.is_multiple_of(n));
+            if is_reported {
+                let report = speed::words(&speed.report(group)?);
+                let (step, loss, lr) = (done.step, done.loss, done.lr);
+                progress.line(&format!("step {step}: loss={loss:.4} lr={lr:.2e} {report}{mark}"));
+            }
             if !done.is_taken {
                 progress.line(&format!(
                     "step {}: a loss or gradient is not finite; the step is left out, the loss scale is now {}",
@@ -207,7 +246,7 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
             }
             let due = args.save_every.is_some_and(|n| done.step.is_multiple_of(n));
             let is_last = steps_left(&at) == 0 || done.step >= last_step;
-            let is_saved = stopped.is_some() || (due && !is_last);
+            let is_saved = !args.no_checkpoints && (stopped.is_some() || (due && !is_last));
             if is_saved {
                 state!(settings).save(run.checkpoints(), done.step, group)?;
             }
@@ -219,6 +258,11 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
             }
         }
         drop(batches);
+        if !is_reported {
+            speed.report(group)?;
+        }
+        let report = speed.epoch();
+        pause = Instant::now();
         let seconds = epoch_start.elapsed().as_secs_f64();
         let (step, train_loss) = (learner.steps(), learner.epoch_loss()?);
         let (mut val_loss, mut val_accuracy) = (Mean::new(), Accuracy::new());
@@ -242,11 +286,16 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
             val_loss,
             val_accuracy,
             samples_per_s,
+            tokens_per_s: report.and_then(|report| report.tokens_per_s),
+            mfu: report.and_then(|report| report.mfu),
+            memory: report.map(|report| report.memory),
             simulated,
         })?;
+        let words =
+            report.as_ref().map_or(String::new(), |report| format!(" {}", speed::words(report)));
         progress.line(&format!(
             "epoch {:>2}/{}: train_loss={train_loss:.4} val_loss={val_loss:.4} \
-                 val_accuracy={val_accuracy:.4} samples_per_s={samples_per_s:.0}{mark}",
+                 val_accuracy={val_accuracy:.4} samples_per_s={samples_per_s:.0}{words}{mark}",
             epoch + 1,
             settings.epochs,
         ));
@@ -256,7 +305,9 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
             at.samples = 0;
             loader.set_epoch(learner.epoch());
         }
-        state!(settings).save(run.checkpoints(), step, group)?;
+        if !args.no_checkpoints {
+            state!(settings).save(run.checkpoints(), step, group)?;
+        }
         if step >= last_step {
             break;
         }
@@ -273,17 +324,30 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
     if let Some(reason) = stopped {
         let is_queued = stop.requeue(reason, group)?;
         if rank == 0 {
-            let again = if is_queued {
-                "Slurm starts the job again"
-            } else {
-                "--resume goes on from there"
+            let again = match (is_queued, args.no_checkpoints) {
+                (true, _) => "Slurm starts the job again",
+                (_, true) => "nothing is saved (--no-checkpoints)",
+                _ => "--resume goes on from there",
             };
             println!("stopped by {reason} at step {}; {again}", learner.steps());
         }
         std::process::exit(if is_queued { 0 } else { reason.exit_code() });
     }
+    // What is sharded is read, and computes, on all ranks together.
+    let takes_part = rank == 0 || is_sharded;
+    if let Some(folder) = args.export.as_ref().filter(|_| takes_part) {
+        learner.model().export(folder, rank == 0)?;
+    }
+    let is_sampled = args.sample_bytes > 0 && matches!(settings.data, Source::Text(_));
+    let text = match is_sampled && takes_part {
+        true => learner.model().sample_text(args.sample_bytes, settings.context_length),
+        false => None,
+    };
+    if is_sharded {
+        group.barrier()?;
+    }
     if rank == 0 {
-        if let Some(text) = learner.model().sample_text(args.sample_bytes) {
+        if let Some(text) = text {
             println!("--- {} bytes sampled from the model ---\n{text}\n---", args.sample_bytes);
         }
         if let Some(Outcome { train_loss, val_accuracy }) = at.outcome {
@@ -306,14 +370,14 @@ fn welcome_hosts(group: &ProcessGroup) -> Result<()> {
 
 /// A moving average of the model's weights. To build its own model draws nothing from the run's generator.
 fn average_of(
-    model: &DistributedDataParallel<Box<dyn Network>>,
+    learner: &Learner<Box<dyn Network>>,
     decay: f64,
     settings: &Settings,
     shape: data::Shape,
 ) -> Result<AveragedModel<Box<dyn Network>>> {
     let mut own = fork_rng(|| models::build(settings, shape))?;
-    own.to_device(model.parameters()[0].device());
+    own.to_device(learner.model().parameters()[0].device());
     let averaging = Averaging::Ema { decay };
     let options = AveragedModelOptions { averaging, ..Default::default() };
-    Ok(AveragedModel::with_module(own, model.module(), options))
+    Ok(AveragedModel::with_module(own, learner.model(), options))
 }

@@ -1,19 +1,23 @@
 //! The models of `--model`, and what trains them.
 
+use std::path::Path;
+
+use torchrs::distributed::DeviceMesh;
 use torchrs::models::{
     GPT2Config, GPT2LMHeadModel, GenerateOptions, MobileNetV2, ResNet, mobilenet_v2, resnet18,
 };
+use torchrs::nn::parallel::{FullyShardOptions, fully_shard};
 use torchrs::nn::{self, Forward, Module};
 use torchrs::ops::Pool2dOptions;
 use torchrs::optim::lr_scheduler::WarmupCosineLR;
 use torchrs::optim::{
     Adam, AdamOptions, AdamW, AdamWOptions, Optimizer, ParamGroup, SGD, SGDOptions,
 };
-use torchrs::train::{Throughput, transformer_flops};
-use torchrs::{Device, Error, Result, Tensor};
+use torchrs::{Error, Result, Tensor};
 
 use crate::args::{ModelKind, OptimizerKind};
 use crate::data::Shape;
+use crate::llama;
 use crate::settings::Settings;
 
 /// A classifier of images or of the next byte: inputs to logits `[n, classes]`.
@@ -21,9 +25,19 @@ pub trait Network: Module {
     /// One row of logits per target.
     fn logits(&self, x: &Tensor) -> Tensor;
 
-    /// Text that the model makes up, if it is a language model.
-    fn sample_text(&self, _bytes: usize) -> Option<String> {
+    /// Text that the model makes up, if it is a language model, with so many tokens before each.
+    fn sample_text(&self, _bytes: usize, _context: usize) -> Option<String> {
         None
+    }
+
+    /// Shards the model's blocks, each by itself, if it has some.
+    fn shard_blocks(&mut self, _: &DeviceMesh, _: &FullyShardOptions) -> Result<()> {
+        Ok(())
+    }
+
+    /// Writes a folder of files that other programs read. All ranks of a sharded model call it, and one writes.
+    fn export(&self, _folder: &Path, _writes: bool) -> Result<()> {
+        Err(Error::config("--export", "is for --model llama"))
     }
 }
 
@@ -31,8 +45,14 @@ impl<N: Network + ?Sized> Network for Box<N> {
     fn logits(&self, x: &Tensor) -> Tensor {
         (**self).logits(x)
     }
-    fn sample_text(&self, bytes: usize) -> Option<String> {
-        (**self).sample_text(bytes)
+    fn sample_text(&self, bytes: usize, context: usize) -> Option<String> {
+        (**self).sample_text(bytes, context)
+    }
+    fn shard_blocks(&mut self, mesh: &DeviceMesh, options: &FullyShardOptions) -> Result<()> {
+        (**self).shard_blocks(mesh, options)
+    }
+    fn export(&self, folder: &Path, writes: bool) -> Result<()> {
+        (**self).export(folder, writes)
     }
 }
 
@@ -124,7 +144,7 @@ impl Network for MobileNetV2 {
 }
 
 /// A small GPT-2 over bytes.
-fn gpt_config(vocabulary: usize, context: usize) -> GPT2Config {
+pub fn gpt_config(vocabulary: usize, context: usize) -> GPT2Config {
     GPT2Config {
         vocab_size: vocabulary,
         n_positions: context,
@@ -141,27 +161,47 @@ impl Network for GPT2LMHeadModel {
         self.forward(x).flatten(0, 1)
     }
 
-    fn sample_text(&self, bytes: usize) -> Option<String> {
-        self.eval();
-        let mut text: Vec<i64> = vec![i64::from(b'\n')];
-        // A little below 1: fewer slips, still varied.
-        let options =
-            GenerateOptions { do_sample: true, temperature: 0.8, top_k: 0, ..Default::default() };
-        let context = self.config().n_positions;
-        if context < 2 {
-            return None;
-        }
-        while text.len() <= bytes {
-            // When the context is full, its second half is where the text goes on.
-            let known = text.len().min(context.div_ceil(2));
-            let prompt = Tensor::from_slice(&text[text.len() - known..], [1, known]);
-            let max_new_tokens = (context - known).min(bytes + 1 - text.len());
-            let longer = self.generate(&prompt, GenerateOptions { max_new_tokens, ..options });
-            text.extend(&longer.select(0, 0).to_vec::<i64>()[known..]);
-        }
-        let bytes: Vec<u8> = text[1..].iter().map(|&b| b as u8).collect();
-        Some(String::from_utf8_lossy(&bytes).into_owned())
+    fn sample_text(&self, bytes: usize, context: usize) -> Option<String> {
+        let generate = |prompt: &Tensor, options: GenerateOptions| self.generate(prompt, options);
+        sample_bytes(self, bytes, context, generate)
     }
+
+    fn shard_blocks(&mut self, mesh: &DeviceMesh, options: &FullyShardOptions) -> Result<()> {
+        for block in &mut self.transformer.h {
+            fully_shard(block, mesh, options.clone())?;
+        }
+        Ok(())
+    }
+}
+
+/// Text from a model of bytes.
+pub fn sample_bytes(
+    model: &dyn Module,
+    bytes: usize,
+    context: usize,
+    generate: impl Fn(&Tensor, GenerateOptions) -> Tensor,
+) -> Option<String> {
+    if context < 2 {
+        return None;
+    }
+    model.eval();
+    let device = model.parameters().first()?.device();
+    let mut text: Vec<i64> = vec![i64::from(b'\n')];
+    // A little below 1: fewer slips, still varied.
+    let options =
+        GenerateOptions { do_sample: true, temperature: 0.8, top_k: 0, ..Default::default() };
+    while text.len() <= bytes {
+        // When the context is full, its second half is where the text goes on.
+        let known = text.len().min(context.div_ceil(2));
+        let prompt = Tensor::from_slice(&text[text.len() - known..], [1, known]);
+        let max_new_tokens = (context - known).min(bytes + 1 - text.len());
+        let options = GenerateOptions { max_new_tokens, ..options };
+        let longer = generate(&prompt.to_device(device), options);
+        text.extend(&longer.select(0, 0).to_vec::<i64>()[known..]);
+    }
+    // Of a larger vocabulary than that of bytes some tokens are none.
+    let bytes: Vec<u8> = text[1..].iter().map(|&b| u8::try_from(b).unwrap_or(b'?')).collect();
+    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// The model that `--model` and the data ask for.
@@ -178,38 +218,38 @@ pub fn build(settings: &Settings, shape: Shape) -> Result<Box<dyn Network>> {
         (ModelKind::Gpt, Shape::Text { vocabulary }) => {
             Box::new(GPT2LMHeadModel::new(gpt_config(vocabulary, settings.context_length)))
         }
+        (ModelKind::Llama, Shape::Text { vocabulary }) => {
+            Box::new(llama::build(settings, vocabulary)?)
+        }
         (ModelKind::Gpt, Shape::Images { .. }) => {
             return Err(Error::config("--model", "gpt needs --data text:FILE"));
         }
-        (_, Shape::Text { .. }) => return Err(Error::config("--model", "text needs --model gpt")),
+        (ModelKind::Llama, Shape::Images { .. }) => {
+            let message = "llama needs --data text:FILE, tokens-u16:FILE or tokens-u32:FILE";
+            return Err(Error::config("--model", message));
+        }
+        (_, Shape::Text { .. }) => {
+            return Err(Error::config("--model", "text needs --model gpt or llama"));
+        }
     })
 }
 
-/// Counts samples; of a language model, also tokens and operations.
-pub fn throughput(settings: &Settings, device: Device, parameters: usize) -> Throughput {
-    let speed = Throughput::new(device);
-    if settings.model != ModelKind::Gpt {
-        return speed;
-    }
-    let tokens = settings.context_length;
-    let GPT2Config { n_layer, n_embd, .. } = gpt_config(1, tokens);
-    speed
-        .tokens_per_sample(tokens as f64)
-        .flops_per_sample(transformer_flops(parameters, n_layer, n_embd, tokens))
+/// Parameters that decay, and biases and gains, which do not.
+pub fn decaying(parameters: Vec<Tensor>) -> Vec<Vec<Tensor>> {
+    let (matrices, vectors) = parameters.into_iter().partition(|p| p.dim() >= 2);
+    vec![matrices, vectors]
 }
 
-/// The optimizer that `--optimizer` asks for; biases and gains do not decay.
-pub fn optimizer(settings: &Settings, parameters: Vec<Tensor>) -> Box<dyn Optimizer> {
+/// The optimizer that `--optimizer` asks for, of those two groups.
+pub fn optimizer(settings: &Settings, groups: Vec<Vec<Tensor>>) -> Box<dyn Optimizer> {
     let lr = settings.lr;
-    let (matrices, vectors): (Vec<Tensor>, Vec<Tensor>) =
-        parameters.into_iter().partition(|p| p.dim() >= 2);
+    let decays = [settings.weight_decay, 0.0];
     macro_rules! grouped {
         ($optimizer:ident, $options:expr) => {{
             let options = |weight_decay: f64| $options(weight_decay);
-            Box::new($optimizer::with_groups([
-                ParamGroup::new(matrices, options(settings.weight_decay)),
-                ParamGroup::new(vectors, options(0.0)),
-            ]))
+            let groups = groups.into_iter().zip(decays);
+            let groups = groups.map(|(group, decay)| ParamGroup::new(group, options(decay)));
+            Box::new($optimizer::with_groups(groups))
         }};
     }
     match settings.optimizer {

@@ -16,6 +16,7 @@ mod sharded_checkpoints;
 mod shared_tensors;
 mod sync_batch_norm;
 mod tasks;
+mod train_llama;
 mod train_loggers;
 mod train_program;
 mod train_state;

@@ -75,12 +75,24 @@ impl LlamaForCausalLM {
     }
 
     /// Writes `config.json` and `model.safetensors` into a folder, which is made if it is not there. A head that is tied
-    /// is left out, as its tensor is there. Of a sharded model all ranks need to read the weights: copy its `state_dict()`
-    /// instead.
+    /// is left out, as its tensor is there. Of a sharded model see [`save_weights`](Self::save_weights).
+    ///
+    /// # Errors
+    /// [`Error::Os`] where they cannot be written; as [`save_file`]; [`Error::Argument`] for a sharded model, which one
+    /// rank cannot read.
+    pub fn save_pretrained(&self, folder: impl AsRef<Path>) -> Result<()> {
+        if self.parameters().iter().any(Tensor::is_sharded) {
+            let what = "is sharded: all ranks copy the tensors of its `state_dict()`, and one gives them to `save_weights`";
+            return Err(Error::argument("save_pretrained", "self", what));
+        }
+        self.save_weights(TensorMap::from(self.state_dict()), folder)
+    }
+
+    /// [`save_pretrained`](Self::save_pretrained) of weights that are given: copies of a sharded model's.
     ///
     /// # Errors
     /// [`Error::Os`] where they cannot be written; as [`save_file`].
-    pub fn save_pretrained(&self, folder: impl AsRef<Path>) -> Result<()> {
+    pub fn save_weights(&self, mut weights: TensorMap, folder: impl AsRef<Path>) -> Result<()> {
         let folder = folder.as_ref();
         std::fs::create_dir_all(folder).context(|| format!("make {}", folder.display()))?;
         let config = serde_json::to_string_pretty(self.config()).map_err(|e| {
@@ -88,13 +100,12 @@ impl LlamaForCausalLM {
         })?;
         let path = folder.join(CONFIG);
         std::fs::write(&path, config + "\n").context(|| format!("write {}", path.display()))?;
-        let mut tensors = TensorMap::from(self.state_dict());
         if self.config().tie_word_embeddings {
-            tensors.remove(HEAD);
+            weights.remove(HEAD);
         }
         // Without it other programs do not read the file.
         let metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
-        save_file(&tensors, &metadata, folder.join(WEIGHTS))
+        save_file(&weights, &metadata, folder.join(WEIGHTS))
     }
 }
 
