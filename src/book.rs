@@ -35,6 +35,7 @@ pages! {
     RunOnGpus "gpus/run.md";
     Graphs "gpus/streams.md";
     FromPyTorch "from-pytorch.md";
+    Llama "recipes/llama.md";
 }
 
 /// The program on the first page of the repository.
