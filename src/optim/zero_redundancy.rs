@@ -204,6 +204,17 @@ impl<O: Optimizer> ZeroRedundancyOptimizer<O> {
         groups
     }
 
+    /// The inner optimizer's states, by the places of their parameters. What stands for none has no state of its own.
+    fn by_place<T>(&self, own: Vec<T>) -> BTreeMap<usize, T> {
+        let mut own = own.into_iter();
+        let mut by_place = BTreeMap::new();
+        for places in self.own_places() {
+            let of_group: Vec<T> = own.by_ref().take(places.len().max(1)).collect();
+            by_place.extend(places.into_iter().zip(of_group));
+        }
+        by_place
+    }
+
     /// The places of this rank's parameters among all, group after group.
     fn own_places(&self) -> Vec<Vec<usize>> {
         own_places(&self.sizes, &self.owners, self.group.rank())
@@ -260,12 +271,13 @@ impl<O: Optimizer> Optimizer for ZeroRedundancyOptimizer<O> {
     }
 
     fn local_state_dict(&self) -> OptimizerState {
-        let own = self.inner.state_dict();
-        let mut of_own = own.state.into_iter();
-        let is_own = |owner: &usize| *owner == self.group.rank();
-        let entries = |owner| if is_own(owner) { of_own.next() } else { None };
-        let state = self.owners.iter().map(entries).map(Option::unwrap_or_default).collect();
-        OptimizerState { state, param_groups: self.whole_group(&own.param_groups) }
+        let OptimizerState { state: own, param_groups } = self.inner.state_dict();
+        let mut state = vec![BTreeMap::new(); self.owners.len()];
+        for (place, own) in self.by_place(own) {
+            state[place] = own;
+        }
+        let param_groups = Self::numbered(&param_groups, self.sizes.iter().copied());
+        OptimizerState { state, param_groups }
     }
 
     fn consolidate_state_dict(&mut self, to: usize) -> Result<()> {
@@ -275,16 +287,10 @@ impl<O: Optimizer> Optimizer for ZeroRedundancyOptimizer<O> {
             return Err(Error::argument("consolidate_state_dict", "to", what));
         }
         let own = self.inner.state_dict();
-        // By place; what stands for none has no state of its own.
-        let mut states = own.state.iter();
-        let mut of_own = BTreeMap::new();
-        for places in self.own_places() {
-            let own: Vec<_> = states.by_ref().take(places.len().max(1)).collect();
-            of_own.extend(places.into_iter().zip(own));
-        }
+        let of_own = self.by_place(own.state);
         let mut state = Vec::with_capacity(self.owners.len());
         for (place, &owner) in self.owners.iter().enumerate() {
-            let entries = self.sent(of_own.get(&place).copied(), owner)?;
+            let entries = self.sent(of_own.get(&place), owner)?;
             state.push(if self.group.rank() == to { entries } else { BTreeMap::new() });
         }
         let param_groups = Self::numbered(&own.param_groups, self.sizes.iter().copied());

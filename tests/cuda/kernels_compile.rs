@@ -284,6 +284,7 @@ fn rows_of_the_tables() {
         return;
     }
     let rows = pointwise::tables().chain(pointwise::updates());
-    let wrong = complaints("rows_of_the_tables", rows.flat_map(programs_of).collect(), For::OneOfThem);
+    let wrong =
+        complaints("rows_of_the_tables", rows.flat_map(programs_of).collect(), For::OneOfThem);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
