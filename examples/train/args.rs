@@ -109,6 +109,10 @@ pub struct Args {
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub save_every: Option<u64>,
 
+    /// Write checkpoints in the background while training goes on
+    #[arg(long)]
+    pub async_checkpoints: bool,
+
     /// Saves no checkpoints: the run cannot go on when it has stopped
     #[arg(long)]
     pub no_checkpoints: bool,

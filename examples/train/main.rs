@@ -3,7 +3,7 @@
 //! ```text
 //! cargo launch --nproc 2 train
 //! cargo launch --nproc 2 train --data fashion-mnist:/usr/share/datasets/fashion-mnist
-//! cargo launch --nproc 2 train --data text:kjv.txt --model llama --shard full --no-checkpoints
+//! cargo launch --nproc 2 train --data text:kjv.txt --model llama --shard full
 //! ```
 //!
 //! Each process runs this program on its share of every batch; gradients are averaged by
@@ -27,6 +27,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use torchrs::amp::{GradScaler, GradScalerOptions};
+use torchrs::checkpoint::distributed::AsyncCheckpointer;
 use torchrs::data::DistributedSampler;
 use torchrs::distributed::{ProcessGroup, WorkerEnv};
 use torchrs::fork_rng;
@@ -205,6 +206,8 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
     let mut pause = Instant::now();
     let mut samples = 0usize;
     let mut stopped = None;
+    let mut background =
+        args.async_checkpoints.then(|| AsyncCheckpointer::new(group)).transpose()?;
     'epochs: while !complete && learner.epoch() < settings.epochs {
         let epoch = learner.epoch();
         progress.epoch(epoch, settings.epochs);
@@ -248,7 +251,7 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
             let is_last = steps_left(&at) == 0 || done.step >= last_step;
             let is_saved = !args.no_checkpoints && (stopped.is_some() || (due && !is_last));
             if is_saved {
-                state!(settings).save(run.checkpoints(), done.step, group)?;
+                resume::save(state!(settings), &mut background, (&run, done.step, group))?;
             }
             if stopped.is_some() {
                 break 'epochs;
@@ -306,7 +309,7 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
             loader.set_epoch(learner.epoch());
         }
         if !args.no_checkpoints {
-            state!(settings).save(run.checkpoints(), step, group)?;
+            resume::save(state!(settings), &mut background, (&run, step, group))?;
         }
         if step >= last_step {
             break;
@@ -314,6 +317,9 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
         if learner.epoch() < settings.epochs {
             welcome_hosts(group)?;
         }
+    }
+    if let Some(background) = &mut background {
+        background.wait()?;
     }
     progress.finish();
     let samples_per_s = samples as f64 / started.elapsed().as_secs_f64();

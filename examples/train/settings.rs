@@ -164,7 +164,11 @@ impl Settings {
             }
         }
         if args.no_checkpoints {
-            let given = [("--resume", args.resume), ("--save-every", args.save_every.is_some())];
+            let given = [
+                ("--resume", args.resume),
+                ("--save-every", args.save_every.is_some()),
+                ("--async-checkpoints", args.async_checkpoints),
+            ];
             if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
                 return Err(Error::config(option, "needs checkpoints; leave out --no-checkpoints"));
             }

@@ -31,13 +31,6 @@ pub fn check(args: &Args, settings: &Settings, world: usize) -> Result<()> {
             format!("cannot average what --shard {shard} cuts; use --shard zero1 or none");
         return wrong("--ema", message);
     }
-    if !args.no_checkpoints {
-        let message = format!(
-            "{shard} has no checkpoints: pass --no-checkpoints (and --export FOLDER for the weights at the end), or use \
-             --shard zero1 or none"
-        );
-        return wrong("--shard", message);
-    }
     if shard == Shard::Hybrid {
         let size = shard_size(args)?;
         if size == 0 || !world.is_multiple_of(size) {
