@@ -21,6 +21,7 @@ pub enum Arg {
     Slice([Option<i64>; 3]),
     Ellipsis,
     Format(MemoryFormat),
+    Dict(BTreeMap<String, Arg>),
     /// Anything else, as it is written.
     Other(String),
 }
@@ -44,6 +45,11 @@ impl Arg {
                         None => Arg::Other(value.to_string()),
                     };
                 }
+                if let Some(Value::Object(dict)) = value.get("dict") {
+                    let entry =
+                        |(name, v): (&String, &Value)| (name.clone(), Arg::decode(v, named));
+                    return Arg::Dict(dict.iter().map(entry).collect());
+                }
                 if let Some(format) = get("memory_format").and_then(memory_format) {
                     return Arg::Format(format);
                 }
@@ -66,6 +72,7 @@ impl Arg {
         match self {
             Arg::Other(text) => Some(text),
             Arg::List(list) => list.iter().find_map(Arg::unknown),
+            Arg::Dict(dict) => dict.values().find_map(Arg::unknown),
             _ => None,
         }
     }
@@ -193,6 +200,16 @@ impl Call {
                 .collect(),
             _ => self.odd(i, name),
         }
+    }
+
+    /// Tensors by name.
+    pub fn tensors_by_name(&self, i: usize, name: &str) -> Outcome<BTreeMap<String, Tensor>> {
+        let Arg::Dict(dict) = self.get(i, name) else { return self.odd(i, name) };
+        let tensor = |(key, value): (&String, &Arg)| match value {
+            Arg::Tensor(t) => Ok((key.clone(), t.clone())),
+            _ => self.odd(i, name),
+        };
+        dict.iter().map(tensor).collect()
     }
 
     /// All positional arguments from `i` on as tensors, or the list that argument `i` is.

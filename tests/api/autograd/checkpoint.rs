@@ -1,5 +1,6 @@
 //! What checkpoints do with random numbers.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use torchrs::autograd::{self, checkpoint, checkpoint_selective};
@@ -91,9 +92,13 @@ fn a_selective_one_computes_no_product_again_and_gives_the_same() {
         let run = |kind: &str| {
             default_generator().manual_seed(7);
             let counter = FlopCounter::new();
+            let runs = Arc::new(AtomicUsize::new(0));
             let f = {
-                let weights = weights.clone();
-                move |x: &[Tensor]| block(&weights, &x[0])
+                let (weights, runs) = (weights.clone(), runs.clone());
+                move |x: &[Tensor]| {
+                    runs.fetch_add(1, Relaxed);
+                    block(&weights, &x[0])
+                }
             };
             let y = match kind {
                 "plain" => f(std::slice::from_ref(&x)),
@@ -109,6 +114,8 @@ fn a_selective_one_computes_no_product_again_and_gives_the_same() {
             let forward = counter.total_flops();
             let grads = autograd::grad(&[&y.sum()], &leaves, &[None], autograd::GraphMode::Retain);
             let all = counter.total_flops();
+            let expected = ["plain", "all", "selective", "nested"].iter().position(|k| *k == kind);
+            assert_eq!(runs.load(Relaxed), [1, 2, 2, 3][expected.unwrap()], "{kind}");
             let again = autograd::grad(&[&y.sum()], &leaves, &[None], autograd::GraphMode::Free);
             let numbers = |grads: Vec<Option<Tensor>>| -> Vec<Vec<f64>> {
                 grads.iter().flatten().map(Tensor::to_vec).collect()

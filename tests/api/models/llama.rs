@@ -1,12 +1,14 @@
 //! Llama: names, the cache, generation, settings, folders of weights.
 
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use serde_json::{Value, json};
 use torchrs::checkpoint::{TensorMap, load_file, save_file};
 use torchrs::models::*;
 use torchrs::nn::{Forward, Module, StateDict};
-use torchrs::{Dtype, Dtype::F32, Dtype::F64, Tensor, amp, catch, no_grad};
+use torchrs::{Dtype, Dtype::F32, Dtype::F64, Tensor, amp, autograd, catch, no_grad};
 
 use super::formula::{fill, tokens};
 
@@ -194,6 +196,31 @@ fn blocks_computed_again_give_the_same_gradients() {
         assert_eq!(gradients(ActivationCheckpointing::Full, autocast), want);
         assert_eq!(gradients(ActivationCheckpointing::Selective, autocast), want);
     }
+}
+
+/// Tensors that are kept for backward outside of the blocks' own bookkeeping.
+#[test]
+fn blocks_computed_again_keep_their_input_alone() {
+    let kept = |how| {
+        let mut llama = fill(LlamaForCausalLM::new(config()), F32);
+        llama.model.set_activation_checkpointing(how);
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = count.clone();
+        let pack = move |t: &Tensor| {
+            counted.fetch_add(1, Relaxed);
+            t.clone()
+        };
+        let loss = || llama.loss(&ids(), &ids());
+        autograd::saved_tensors_hooks(pack, |t: &Tensor| t.clone(), loss).backward();
+        count.load(Relaxed)
+    };
+    let [none, full, selective] = [
+        ActivationCheckpointing::None,
+        ActivationCheckpointing::Full,
+        ActivationCheckpointing::Selective,
+    ]
+    .map(kept);
+    assert!(none > full + 2 * 15 && full == selective, "{none} {full} {selective}");
 }
 
 /// What `config.json` of Llama 3.1 has, with other sizes.

@@ -8,6 +8,7 @@ mod creation;
 mod fft;
 mod indexing;
 mod linalg;
+mod llm;
 pub mod loss;
 mod matmul;
 mod norm;
@@ -62,6 +63,7 @@ pub fn table() -> Table {
         fft::fill,
         indexing::fill,
         linalg::fill,
+        llm::fill,
         loss::fill,
         matmul::fill,
         norm::fill,
