@@ -7,20 +7,39 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use flate2::read::DeflateDecoder;
 use rawzip::path::EntryPath;
-use rawzip::{CompressionMethod, ZipArchive, ZipArchiveWriter};
+use rawzip::{CompressionMethod, ReaderAt, ZipArchive, ZipArchiveWriter};
 
 use super::raw::{buffer, error_of, shown};
 use crate::error::{Context, Error, Result};
 
 /// Deflate makes at most this of one byte.
 const LARGEST_RATIO: u64 = 1032;
+/// An archive's end is looked for in this many bytes: those of its record and its longest comment.
+const END: u64 = 22 + 65_535;
+
+/// A stretch of a file, as if it were one of its own.
+#[derive(Clone)]
+pub(super) struct Part {
+    pub(super) file: Arc<File>,
+    pub(super) start: u64,
+    pub(super) length: u64,
+}
+
+impl ReaderAt for Part {
+    fn read_at(&self, into: &mut [u8], offset: u64) -> std::io::Result<usize> {
+        let left = usize::try_from(self.length.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let most = into.len().min(left);
+        self.file.read_at(&mut into[..most], self.start.saturating_add(offset))
+    }
+}
 
 /// An open archive.
 pub(super) struct Archive {
-    file: File,
+    part: Part,
     path: PathBuf,
     entries: BTreeMap<String, Entry>,
 }
@@ -39,12 +58,19 @@ impl Archive {
     /// Reads the table of contents.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).context(|| format!("open {}", path.display()))?;
+        let length = file.metadata().context(|| format!("open {}", path.display()))?.len();
+        Self::within(path, Part { file: Arc::new(file), start: 0, length })
+    }
+
+    /// Reads the table of contents of an archive that is a part of a file. `path` is only named in errors.
+    pub(super) fn within(path: &Path, part: Part) -> Result<Self> {
         let damaged =
             |e: rawzip::Error| Error::file(path, format!("is no intact zip archive: {e}"));
         let wrong = |what: String| Error::file(path, what);
-        let reader = file.try_clone().context(|| format!("open {}", path.display()))?;
         let mut buffer = vec![0; rawzip::RECOMMENDED_BUFFER_SIZE];
-        let archive = ZipArchive::from_file(reader, &mut buffer).map_err(damaged)?;
+        let archive = ZipArchive::with_max_search_space(END)
+            .locate_in_reader(part.clone(), &mut buffer, part.length)
+            .map_err(|(_, e)| damaged(e))?;
         let mut entries = BTreeMap::new();
         let mut spans = Vec::new();
         let mut list = archive.entries(&mut buffer);
@@ -88,7 +114,7 @@ impl Archive {
         if spans.windows(2).any(|pair| pair[0].1 > pair[1].0) {
             return Err(wrong("has entries that overlap".into()));
         }
-        Ok(Archive { file, path: path.to_owned(), entries })
+        Ok(Archive { part, path: path.to_owned(), entries })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -108,6 +134,14 @@ impl Archive {
     /// An entry's size, unpacked.
     pub(super) fn size(&self, name: &str) -> Result<u64> {
         self.entry(name).map(|entry| entry.size)
+    }
+
+    /// From which byte of the file on an entry lies, and its checksum, if it has one; nothing of one that is packed.
+    pub(super) fn stored(&self, name: &str) -> Result<Option<(u64, Option<u32>)>> {
+        let entry = self.entry(name)?;
+        let checksum = (entry.crc != 0).then_some(entry.crc);
+        let start = self.part.start.saturating_add(entry.start);
+        Ok((!entry.deflated).then_some((start, checksum)))
     }
 
     /// A whole entry, unless it is larger than `limit`.
@@ -138,7 +172,7 @@ impl Archive {
     /// An entry from its start on, unpacked.
     pub(super) fn contents<'a>(&'a self, name: &'a str) -> Result<Contents<'a>> {
         let entry = *self.entry(name)?;
-        let stored = Range { file: &self.file, at: entry.start, left: entry.packed };
+        let stored = Range { part: &self.part, at: entry.start, left: entry.packed };
         let stream: Box<dyn Read + 'a> = match entry.deflated {
             true => Box::new(DeflateDecoder::new(stored)),
             false => Box::new(stored),
@@ -188,9 +222,9 @@ impl Read for Contents<'_> {
     }
 }
 
-/// A part of a file.
+/// A part of an archive.
 struct Range<'a> {
-    file: &'a File,
+    part: &'a Part,
     at: u64,
     left: u64,
 }
@@ -198,7 +232,7 @@ struct Range<'a> {
 impl Read for Range<'_> {
     fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
         let most = into.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
-        let n = self.file.read_at(&mut into[..most], self.at)?;
+        let n = self.part.read_at(&mut into[..most], self.at)?;
         (self.at, self.left) = (self.at + n as u64, self.left - n as u64);
         Ok(n)
     }

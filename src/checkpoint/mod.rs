@@ -42,6 +42,7 @@ mod safetensors;
 pub(crate) mod words;
 
 pub use dir::{Best, CheckpointDir};
+pub use distributed::formats::huggingface::{SaveShardedOptions, load_sharded, save_sharded};
 pub use folder::Checkpoint;
 pub(crate) use folder::SCORE;
 pub use mapped::load_file_mapped;

@@ -90,40 +90,77 @@ pub fn save_file(
     metadata: &BTreeMap<String, String>,
     path: impl AsRef<Path>,
 ) -> Result<()> {
-    let path = path.as_ref();
-    if let Some((name, t)) = tensors.iter().find(|(_, t)| file_dtype(t.dtype()).is_none()) {
-        let dtype = t.dtype();
+    let listed: Vec<Written<'_>> = tensors
+        .iter()
+        .map(|(name, t)| Written { name, dtype: t.dtype(), shape: t.shape() })
+        .collect();
+    write_tensors("save_file", &listed, metadata, path.as_ref(), &|name| Ok(tensors[name].clone()))
+}
+
+/// A tensor that is about to be written.
+#[derive(Clone, Copy)]
+pub(super) struct Written<'a> {
+    pub(super) name: &'a str,
+    pub(super) dtype: Dtype,
+    pub(super) shape: &'a [usize],
+}
+
+/// Refuses what a safetensors file cannot hold, or what its readers would take for something else.
+///
+/// # Errors
+/// As [`save_file`], named `function` in messages.
+pub(super) fn check_writable(
+    function: &'static str,
+    tensors: &[Written<'_>],
+    metadata: &BTreeMap<String, String>,
+    path: &Path,
+) -> Result<()> {
+    if let Some(Written { name, dtype, .. }) =
+        tensors.iter().find(|t| file_dtype(t.dtype).is_none())
+    {
         let why =
             format!("tensor `{name}` is {dtype}, which safetensors lacks; save its `view_as_real`");
         return Err(Error::file(path, why));
     }
     let taken = |argument, name| {
-        Err(Error::argument(
-            "save_file",
-            argument,
-            format!("`{name}` has a meaning of its own in such files"),
-        ))
+        let what = format!("`{name}` has a meaning of its own in such files");
+        Err(Error::argument(function, argument, what))
     };
-    if tensors.contains_key(METADATA) {
+    if tensors.iter().any(|t| t.name == METADATA) {
         return taken("tensors", METADATA);
     }
     if metadata.contains_key(CHECKSUMS) {
         return taken("metadata", CHECKSUMS);
     }
+    Ok(())
+}
+
+/// [`save_file`] of tensors that `get` brings, each twice, so that they are not held all at once.
+///
+/// # Errors
+/// As `save_file`, named `function` in messages; those of `get`.
+pub(super) fn write_tensors(
+    function: &'static str,
+    tensors: &[Written<'_>],
+    metadata: &BTreeMap<String, String>,
+    path: &Path,
+    get: &dyn Fn(&str) -> Result<Tensor>,
+) -> Result<()> {
+    check_writable(function, tensors, metadata, path)?;
     // The widest elements first, so that all are aligned.
-    let mut order: Vec<(&String, &Tensor, FileDtype)> =
-        tensors.iter().filter_map(|(name, t)| Some((name, t, file_dtype(t.dtype())?))).collect();
-    order.sort_by_key(|(_, t, _)| std::cmp::Reverse(t.dtype().size()));
+    let mut order: Vec<(Written<'_>, FileDtype)> =
+        tensors.iter().filter_map(|t| Some((*t, file_dtype(t.dtype)?))).collect();
+    order.sort_by_key(|(t, _)| std::cmp::Reverse(t.dtype.size()));
     let mut sums = BTreeMap::new();
     let mut infos = Vec::new();
     let mut end = 0;
-    for &(name, t, dtype) in &order {
-        // Bytes that have to be copied are copied twice, so that they are not held all at once.
-        let bytes = Bytes::new(t)?;
-        sums.insert(name, checksum(dtype, t.shape(), bytes.as_slice()));
+    for &(t, dtype) in &order {
+        let tensor = get(t.name)?;
+        let bytes = Bytes::new(&tensor)?;
+        sums.insert(t.name, checksum(dtype, t.shape, bytes.as_slice()));
         let data_offsets = (end, end + bytes.as_slice().len());
         end = data_offsets.1;
-        infos.push((name.as_str(), TensorInfo { dtype, shape: t.shape().to_vec(), data_offsets }));
+        infos.push((t.name, TensorInfo { dtype, shape: t.shape.to_vec(), data_offsets }));
     }
     let mut metadata = metadata.clone();
     metadata.insert(CHECKSUMS.into(), serde_json::to_string(&sums).expect("a map of numbers"));
@@ -139,8 +176,8 @@ pub fn save_file(
         let what = || format!("write {}", path.display());
         file.write_all(&(header.len() as u64).to_le_bytes()).context(what)?;
         file.write_all(header.as_bytes()).context(what)?;
-        for (_, t, _) in &order {
-            file.write_all(Bytes::new(t)?.as_slice()).context(what)?;
+        for (t, _) in &order {
+            file.write_all(Bytes::new(&get(t.name)?)?.as_slice()).context(what)?;
         }
         Ok(())
     })

@@ -11,6 +11,8 @@ use parking_lot::Mutex;
 
 use super::index::{Checksum, Entry, Index, Location, Piece};
 use super::region::Region;
+use crate::checkpoint::archive::Part;
+use crate::checkpoint::pt::item::{self, Found};
 use crate::checkpoint::raw::{Bytes, bytes_mut, check_bools, error_of, zeros};
 use crate::checkpoint::safetensors::type_checksum;
 use crate::error::{Context, Error, Result};
@@ -50,6 +52,32 @@ impl Piece {
     pub(super) fn nbytes(&self, dtype: Dtype) -> usize {
         self.region.numel() * dtype.size()
     }
+
+    /// Where an item of PyTorch's has the bytes.
+    fn found(&self, of: Of, files: &Files) -> Result<Option<Location>> {
+        let Location::Item { path, start, length } = &self.at else { return Ok(None) };
+        let part = Part { file: files.get(path)?, start: *start, length: *length };
+        let found = item::tensor(path, part, of.dtype, &self.region.shape);
+        Ok(Some(match found.map_err(|error| of.named(error))? {
+            Found::Read(tensor) => Location::Memory(tensor),
+            Found::At(start, crc32) => {
+                let checksum = crc32.map(|crc32| Checksum { crc32, has_type: false });
+                Location::File { path: path.clone(), start, checksum }
+            }
+        }))
+    }
+}
+
+impl Of<'_> {
+    /// An error that says of which tensor it is.
+    fn named(&self, error: Error) -> Error {
+        match error {
+            Error::File { path, message } => {
+                Error::File { path, message: format!("tensor `{}`: {message}", self.name) }
+            }
+            other => other,
+        }
+    }
 }
 
 /// A piece's bytes, one after the other.
@@ -72,8 +100,13 @@ impl Stream {
     /// Begins to read a piece.
     pub fn open(piece: &Piece, of: Of, files: &Files) -> Result<Self> {
         let (mut crc, mut expected) = (flate2::Crc::new(), None);
-        let source = match &piece.at {
+        let found = piece.found(of, files)?;
+        let source = match found.as_ref().unwrap_or(&piece.at) {
             Location::Memory(tensor) => Source::Held(Bytes::new(tensor)?),
+            Location::Item { path, start, .. } => {
+                let what = format!("tensor `{}`: the item at byte {start} is none", of.name);
+                return Err(Error::file(path, what));
+            }
             Location::File { path, start, checksum } => {
                 if let Some(Checksum { crc32, has_type }) = *checksum {
                     expected = Some(crc32);

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::region::Region;
+use crate::checkpoint::raw::bytes_within;
 use crate::error::{Error, Result};
 use crate::tensor::{Dtype, Tensor};
 
@@ -43,6 +44,8 @@ pub(crate) struct Piece {
 pub(crate) enum Location {
     /// In a file, from a byte on.
     File { path: PathBuf, start: u64, checksum: Option<Checksum> },
+    /// In an item of PyTorch's, an archive that begins at a byte of a file and has so many: looked for when it is read.
+    Item { path: PathBuf, start: u64, length: u64 },
     /// In memory already.
     Memory(Tensor),
 }
@@ -83,6 +86,12 @@ impl Index {
     /// [`Error::File`] that names the tensor and what is wrong with its pieces.
     pub fn check(&self) -> Result<()> {
         for (name, entry) in &self.tensors {
+            let some: Vec<usize> = entry.shape.iter().map(|&n| n.max(1)).collect();
+            if bytes_within(&some, entry.dtype.size(), isize::MAX as u64).is_none() {
+                let what =
+                    format!("tensor `{name}` has shape {:?}, more than memory can", entry.shape);
+                return Err(Error::file(&self.path, what));
+            }
             let regions: Vec<&Region> = entry.pieces.iter().map(|piece| &piece.region).collect();
             if let Err(why) = tile(&entry.shape, &regions) {
                 return Err(Error::file(&self.path, format!("tensor `{name}` {why}")));
@@ -164,6 +173,30 @@ pub(crate) fn file_of(folder: &Path, index: &Path, name: &str) -> Result<PathBuf
         true => Ok(folder.join(name)),
         false => {
             Err(Error::file(index, format!("names the file `{name}`, which is none of its folder")))
+        }
+    }
+}
+
+/// Makes sure that all files of a folder that an index names are there.
+///
+/// # Errors
+/// [`Error::File`] that names all that are not, or leads out of the folder.
+pub(crate) fn all_there<'a>(
+    folder: &Path,
+    index: &Path,
+    names: impl Iterator<Item = &'a str>,
+) -> Result<()> {
+    let mut missing = Vec::new();
+    for name in names {
+        if !file_of(folder, index, name)?.is_file() {
+            missing.push(name);
+        }
+    }
+    match missing.is_empty() {
+        true => Ok(()),
+        false => {
+            let what = format!("names {}, not there in its folder", missing.join(", "));
+            Err(Error::file(index, what))
         }
     }
 }

@@ -17,7 +17,7 @@
 mod agree;
 mod background;
 mod fetch;
-mod formats;
+pub(crate) mod formats;
 mod index;
 mod load;
 mod own;

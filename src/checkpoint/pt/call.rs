@@ -133,8 +133,11 @@ impl Machine<'_, '_> {
         let [storage, offset, shape, strides, rest @ ..] = arguments else {
             return Err("rebuilds a tensor from too few arguments".into());
         };
-        let Node::Storage(storage, untyped) = &self.nodes[*storage] else {
-            return Err("rebuilds a tensor from what is no storage".into());
+        let (storage, untyped) = match &self.nodes[*storage] {
+            Node::Storage(storage, untyped) => (storage, untyped),
+            // One that is only named.
+            Node::Object(object) if object.class == "storage" => return Ok(None),
+            _ => return Err("rebuilds a tensor from what is no storage".into()),
         };
         let offset = self.int(*offset, "a tensor's offset")?;
         let shape = self.ints(*shape, "a tensor's shape")?;

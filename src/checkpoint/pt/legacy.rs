@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use super::storages::{Source, Storages};
-use super::unpickle::Machine;
+use super::unpickle::{Machine, Outside};
 use super::value::PtValue;
 use crate::checkpoint::raw::{check_bools, error_of, size_within, zeros};
 use crate::error::{Context, Error, Result};
@@ -54,7 +54,7 @@ pub(super) fn load(path: &Path) -> Result<PtValue> {
         || wrong("is no file of torch.save: neither a zip archive nor its pickles".into());
     let mut at = 0;
     let mut plain = || -> Result<PtValue> {
-        let (value, read) = Machine::run(&bytes[at..], None).map_err(|_| not_ours())?;
+        let (value, read) = Machine::run(&bytes[at..], Outside::Nothing).map_err(|_| not_ours())?;
         at += read;
         Ok(value)
     };
@@ -72,9 +72,10 @@ pub(super) fn load(path: &Path) -> Result<PtValue> {
     let mut behind = Behind { made: Vec::new(), left: (bytes.len() - at) as u64 };
     let pickle = &bytes[at..];
     // Says which storages there are. What is computed from their elements cannot be right yet.
-    let (_, read) = Machine::run(pickle, Some(&mut Storages::new(&mut behind))).map_err(&wrong)?;
+    let (_, read) =
+        Machine::run(pickle, Outside::Storages(&mut Storages::new(&mut behind))).map_err(&wrong)?;
     at += read;
-    let (keys, read) = Machine::run(&bytes[at..], None).map_err(&wrong)?;
+    let (keys, read) = Machine::run(&bytes[at..], Outside::Nothing).map_err(&wrong)?;
     at += read;
     let PtValue::List(keys) = keys else {
         return Err(wrong("the list of storages is no list".into()));
@@ -107,6 +108,7 @@ pub(super) fn load(path: &Path) -> Result<PtValue> {
     if let Some(key) = made.keys().next() {
         return Err(wrong(format!("has no storage `{key}`")));
     }
-    let (value, _) = Machine::run(pickle, Some(&mut Storages::new(&mut filled))).map_err(&wrong)?;
+    let (value, _) =
+        Machine::run(pickle, Outside::Storages(&mut Storages::new(&mut filled))).map_err(&wrong)?;
     Ok(value)
 }

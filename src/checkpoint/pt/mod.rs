@@ -6,8 +6,10 @@
 
 mod call;
 mod globals;
+pub(super) mod item;
 mod legacy;
 mod memory;
+pub(super) mod metadata;
 mod numpy;
 mod optimizer;
 mod pickle;
@@ -55,10 +57,14 @@ const MAX_DEPTH: usize = 100;
 /// [`Error::Os`](crate::Error::Os) when it cannot be opened.
 pub fn load_pt(path: impl AsRef<Path>) -> Result<PtValue> {
     let path = path.as_ref();
+    if is_zip(path)? { zipped::load(path) } else { legacy::load(path) }
+}
+
+/// Whether a file is of the format since PyTorch 1.6.
+pub(super) fn is_zip(path: &Path) -> Result<bool> {
     let mut file = File::open(path).context(|| format!("open {}", path.display()))?;
     let mut magic = [0; 4];
-    let zipped = file.read_exact(&mut magic).is_ok() && &magic == b"PK\x03\x04";
-    if zipped { zipped::load(path) } else { legacy::load(path) }
+    Ok(file.read_exact(&mut magic).is_ok() && &magic == b"PK\x03\x04")
 }
 
 /// Writes a value so that `torch.load` reads it, also with `weights_only=True` (`torch.save`), and

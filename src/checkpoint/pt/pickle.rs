@@ -40,12 +40,12 @@ impl<'a> Pickle<'a> {
         Ok(pickle)
     }
 
-    fn global(&mut self, module: &str, name: &str) {
+    pub(super) fn global(&mut self, module: &str, name: &str) {
         self.bytes.push(b'c');
         self.bytes.extend(format!("{module}\n{name}\n").bytes());
     }
 
-    fn text(&mut self, text: &str) -> Result<()> {
+    pub(super) fn text(&mut self, text: &str) -> Result<()> {
         let length = u32::try_from(text.len())
             .map_err(|_| wrong(format!("holds a text of {} bytes; at most 4 GiB", text.len())))?;
         self.bytes.push(b'X');
@@ -54,7 +54,7 @@ impl<'a> Pickle<'a> {
         Ok(())
     }
 
-    fn int(&mut self, n: i64) {
+    pub(super) fn int(&mut self, n: i64) {
         match (u8::try_from(n), i32::try_from(n)) {
             (Ok(n), _) => self.bytes.extend([b'K', n]),
             (_, Ok(n)) => {
@@ -68,7 +68,7 @@ impl<'a> Pickle<'a> {
         }
     }
 
-    fn bool(&mut self, b: bool) {
+    pub(super) fn bool(&mut self, b: bool) {
         self.bytes.push(if b { 0x88 } else { 0x89 });
     }
 
@@ -77,7 +77,7 @@ impl<'a> Pickle<'a> {
         self.bytes.extend(x.to_be_bytes());
     }
 
-    fn tuple(&mut self, items: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+    pub(super) fn tuple(&mut self, items: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         self.bytes.push(b'(');
         items(self)?;
         self.bytes.push(b't');

@@ -51,6 +51,15 @@ pub(super) enum Node {
     Object(Box<Object>),
 }
 
+/// What a pickle may refer to that lies outside of it.
+pub(super) enum Outside<'a, 's> {
+    Nothing,
+    Storages(&'a mut Storages<'s>),
+    /// Storages, of which none is read: each is an [`Object`] `storage` of class, key and number of elements, and a
+    /// tensor what would be called.
+    Names,
+}
+
 /// Runs one pickle.
 pub(super) struct Machine<'a, 's> {
     bytes: &'a [u8],
@@ -60,7 +69,7 @@ pub(super) struct Machine<'a, 's> {
     /// Heights of the stack at marks.
     marks: Vec<usize>,
     memo: HashMap<u32, Id>,
-    storages: Option<&'a mut Storages<'s>>,
+    outside: Outside<'a, 's>,
     pub(super) memory: Memory,
 }
 
@@ -68,11 +77,14 @@ pub(super) type Step<T> = Result<T, String>;
 
 impl<'a, 's> Machine<'a, 's> {
     /// Runs the pickle at the start of `bytes`. Gives its value, and how many bytes it has.
-    /// Without `storages` it may hold no tensors.
-    pub(super) fn run(
-        bytes: &'a [u8],
-        storages: Option<&'a mut Storages<'s>>,
-    ) -> Step<(PtValue, usize)> {
+    pub(super) fn run(bytes: &'a [u8], outside: Outside<'a, 's>) -> Step<(PtValue, usize)> {
+        let (mut machine, value) = Self::ended(bytes, outside)?;
+        let tree = machine.finish(value, bytes.len()).map_err(|e| machine.placed(e))?;
+        Ok((tree, machine.at))
+    }
+
+    /// The same, its value as the machine has it.
+    pub(super) fn ended(bytes: &'a [u8], outside: Outside<'a, 's>) -> Step<(Self, Id)> {
         let mut machine = Machine {
             bytes,
             at: 0,
@@ -80,21 +92,21 @@ impl<'a, 's> Machine<'a, 's> {
             stack: Vec::new(),
             marks: Vec::new(),
             memo: HashMap::new(),
-            storages,
+            outside,
             memory: Memory::new(bytes.len()),
         };
-        let place = |machine: &Machine, what: String| format!("{what} (byte {})", machine.at);
         loop {
             match machine.step() {
                 Ok(None) => {}
-                Ok(Some(value)) => {
-                    let tree =
-                        machine.finish(value, bytes.len()).map_err(|e| place(&machine, e))?;
-                    return Ok((tree, machine.at));
-                }
-                Err(what) => return Err(place(&machine, what)),
+                Ok(Some(value)) => return Ok((machine, value)),
+                Err(what) => return Err(machine.placed(what)),
             }
         }
+    }
+
+    /// What is wrong, and where.
+    fn placed(&self, what: String) -> String {
+        format!("{what} (byte {})", self.at)
     }
 
     fn take(&mut self, n: usize) -> Step<&'a [u8]> {
@@ -433,7 +445,7 @@ impl<'a, 's> Machine<'a, 's> {
     /// source, `("module", class, ..)`, of old files.
     fn storage(&mut self, id: Id) -> Step<Node> {
         let wrong = || "refers to something outside that is no storage".to_owned();
-        let parts = self.tuple(id, "a persistent id")?;
+        let parts = self.tuple(id, "a persistent id")?.to_vec();
         let kind = parts.first().map(|&id| &self.nodes[id]);
         if let (Some(Node::Str(kind)), Some(&class)) = (kind, parts.get(1))
             && kind == "module"
@@ -441,7 +453,7 @@ impl<'a, 's> Machine<'a, 's> {
         {
             return Ok(Node::Global(*found, name.clone()));
         }
-        let &[kind, class, key, _, numel, ..] = parts else { return Err(wrong()) };
+        let [kind, class, key, _, numel, ..] = parts[..] else { return Err(wrong()) };
         let (Node::Str(kind), &Node::Global(Global::Storage(dtype), _), Node::Str(key)) =
             (&self.nodes[kind], &self.nodes[class], &self.nodes[key])
         else {
@@ -454,15 +466,27 @@ impl<'a, 's> Machine<'a, 's> {
         if kind != "storage" || !matches!(part, None | Some(Node::None)) {
             return Err(wrong());
         }
-        let (key, numel) = (key.clone(), self.int(numel, "a storage's size")?);
-        let storages = self.storages.as_deref_mut().ok_or_else(wrong)?;
+        let (key, size) = (key.clone(), self.int(numel, "a storage's size")?);
+        let storages = match &mut self.outside {
+            Outside::Nothing => return Err(wrong()),
+            Outside::Storages(storages) => storages,
+            Outside::Names => {
+                let arguments = parts[1..].to_vec();
+                let class = "storage".to_owned();
+                return Ok(Node::Object(Box::new(Object {
+                    class,
+                    arguments,
+                    ..Object::default()
+                })));
+            }
+        };
         if dtype.is_none() && storages.is_big_endian() {
             // How long its numbers are is said only where it is used, which may be in several ways.
             return Err(format!(
                 "has the untyped storage `{key}` of a big-endian machine; save it again on a little-endian one"
             ));
         }
-        let storage = storages.get(&key, dtype.unwrap_or(Dtype::U8), numel)?;
+        let storage = storages.get(&key, dtype.unwrap_or(Dtype::U8), size)?;
         Ok(Node::Storage(storage, dtype.is_none()))
     }
 }

@@ -117,7 +117,7 @@ impl PtValue {
     }
 
     /// What it is, for messages.
-    pub(super) fn kind(&self) -> &'static str {
+    pub(in crate::checkpoint) fn kind(&self) -> &'static str {
         match self {
             PtValue::None => "None",
             PtValue::Bool(_) => "a bool",
