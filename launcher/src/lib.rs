@@ -8,6 +8,7 @@
 mod cargo;
 mod carrier;
 mod check;
+mod ckpt;
 mod cli;
 mod console;
 mod create;

@@ -41,6 +41,6 @@ pub fn find(overseer: &mut Overseer, name: &OsStr, no_build: bool) -> Result<Pat
 }
 
 /// Where this executable lies.
-fn own_folder() -> Option<PathBuf> {
+pub fn own_folder() -> Option<PathBuf> {
     Some(std::env::current_exe().ok()?.parent()?.to_owned())
 }

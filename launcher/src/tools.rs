@@ -4,7 +4,7 @@ use clap::Command;
 
 use crate::check::options::check_command;
 use crate::signals::undo_inherited;
-use crate::{check, create, doctor, top, tree};
+use crate::{check, ckpt, create, doctor, top, tree};
 
 /// The command line of `torchrs`.
 pub fn command() -> Command {
@@ -16,6 +16,7 @@ pub fn command() -> Command {
         .subcommand(create::command())
         .subcommand(doctor::command())
         .subcommand(check_command())
+        .subcommand(ckpt::command())
         .subcommand(top::command())
 }
 
@@ -26,6 +27,7 @@ pub fn main() -> i32 {
     let matches = command().get_matches();
     match matches.subcommand() {
         Some(("check", matches)) => check::main(matches),
+        Some(("ckpt", matches)) => ckpt::run(matches),
         Some(("doctor", matches)) => doctor::run(matches),
         Some(("new", matches)) => create::run(matches),
         Some(("top", matches)) => top::run(matches),

@@ -42,6 +42,10 @@ mod safetensors;
 pub(crate) mod words;
 
 pub use dir::{Best, CheckpointDir};
+pub use distributed::files::{
+    CheckpointFiles, ConvertOptions, Converted, Difference, StoredTensor, ValueDifference, Verified,
+};
+pub use distributed::formats::CheckpointFormat;
 pub use distributed::formats::huggingface::{SaveShardedOptions, load_sharded, save_sharded};
 pub use folder::Checkpoint;
 pub(crate) use folder::SCORE;

@@ -4,6 +4,7 @@ mod audio;
 mod checkpoint;
 mod compose;
 mod files;
+mod formats;
 mod loader;
 mod loader_faults;
 #[cfg(feature = "parquet")]

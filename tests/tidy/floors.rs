@@ -146,6 +146,7 @@ pub const FLOORS: &[Floor] = &[
     ("torchrs", &[]),
     ("simulator", &["job", "links", "numeric"]),
     ("launcher", &["distributed", "error", "job", "links", "multiprocessing", "rendezvous"]),
+    ("ckpt", &["autograd", "checkpoint", "error", "tensor"]),
     ("declarations", &[]),
 ];
 

@@ -1,4 +1,4 @@
-"""Writes the folders of PyTorch's distributed checkpoints that tests/data/sharded/ reads, and beside each, as
+"""Writes the folders of PyTorch's distributed checkpoints that tests/data/formats/ reads, and beside each, as
 FOLDER.pt, what PyTorch itself reads from it.
 
     python tools/golden/dcp_folders.py tests/fixtures/dcp [FOLDER...]

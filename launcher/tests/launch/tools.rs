@@ -1,4 +1,4 @@
-//! `torchrs new` and `torchrs doctor`, as a user runs them.
+//! `torchrs new`, `torchrs doctor` and `torchrs ckpt`, as a user runs them.
 
 use std::process::{Command, Output};
 
@@ -39,4 +39,34 @@ fn doctor_reports_for_people_and_for_programs() {
     assert_eq!(report["exit_code"], json.status.code().unwrap());
     assert_eq!(text.status.code(), json.status.code());
     assert!(report["hosts"][0]["findings"].as_array().unwrap().len() > 15, "{report}");
+}
+
+#[test]
+fn ckpt_becomes_the_program_beside_it_or_on_the_path() {
+    let folder = tempfile::tempdir().unwrap();
+    // Beside a copy, as the real one may lie beside the one under test.
+    let torchrs = folder.path().join("torchrs");
+    std::fs::copy(env!("CARGO_BIN_EXE_torchrs"), &torchrs).unwrap();
+    let run = |path: &std::path::Path, arguments: &[&str]| {
+        Command::new(&torchrs).arg("ckpt").args(arguments).env("PATH", path).output().unwrap()
+    };
+    let none = run(std::path::Path::new("/none"), &["verify", "x"]);
+    let why = String::from_utf8(none.stderr).unwrap();
+    assert_eq!(none.status.code(), Some(127));
+    assert!(why.contains("`cargo install torchrs-ckpt` installs it"), "{why}");
+    let program = |folder: &std::path::Path, says: &str| {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::create_dir_all(folder).unwrap();
+        let path = folder.join("torchrs-ckpt");
+        std::fs::write(&path, format!("#!/bin/sh\necho {says} \"$@\"\nexit 1\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    let bin = folder.path().join("bin");
+    program(&bin, "path");
+    let found = run(&bin, &["inspect", "--json", "a b"]);
+    assert_eq!(String::from_utf8(found.stdout).unwrap(), "path inspect --json a b\n");
+    assert_eq!(found.status.code(), Some(1));
+    program(folder.path(), "beside");
+    let help = run(&bin, &["--help"]);
+    assert_eq!(String::from_utf8(help.stdout).unwrap(), "beside --help\n");
 }

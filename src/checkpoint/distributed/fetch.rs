@@ -22,7 +22,7 @@ use crate::tensor::{Dtype, Tensor};
 pub(super) const BLOCK: usize = 4 << 20;
 
 /// The files of a checkpoint, each opened once.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Files {
     open: Mutex<HashMap<PathBuf, Arc<File>>>,
 }
@@ -125,6 +125,11 @@ impl Stream {
     /// Bytes that are still to come.
     pub fn rest(&self) -> usize {
         self.nbytes - self.done
+    }
+
+    /// Whether there is a checksum, that the last bytes are compared with.
+    pub fn is_checked(&self) -> bool {
+        self.expected.is_some()
     }
 
     /// Reads the next bytes. With the last of all it is known whether they were damaged.

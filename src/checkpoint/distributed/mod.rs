@@ -17,6 +17,7 @@
 mod agree;
 mod background;
 mod fetch;
+pub(crate) mod files;
 pub(crate) mod formats;
 mod index;
 mod load;

@@ -13,7 +13,7 @@ use crate::checkpoint::header::written;
 use crate::checkpoint::raw::Bytes;
 use crate::checkpoint::safetensors::{CHECKSUMS, MAX_HEADER, file_dtype, type_checksum};
 use crate::error::{Context, Error, Result};
-use crate::tensor::Tensor;
+use crate::tensor::{Dtype, Tensor};
 
 /// Bytes that are written at once, while they are in the processor's cache.
 const CACHED: usize = 256 << 10;
@@ -35,21 +35,49 @@ pub(super) struct Lies {
     pub crc32: u32,
 }
 
+/// What a piece is, whose contents are brought when they are written.
+#[derive(Debug, Clone)]
+pub(super) struct Planned<'a> {
+    pub name: &'a str,
+    pub region: Region,
+    pub dtype: Dtype,
+}
+
 /// Writes a new file of these pieces and brings it to disk; where each lies, in their order.
 ///
 /// # Errors
 /// [`Error::Os`] when it cannot be written, [`Error::File`] for a dtype that the format lacks.
 pub(super) fn write_pieces(path: &Path, pieces: &[ToWrite]) -> Result<Vec<Lies>> {
+    let planned: Vec<Planned> = pieces
+        .iter()
+        .map(|ToWrite { name, region, tensor }| Planned {
+            name,
+            region: (*region).clone(),
+            dtype: tensor.dtype(),
+        })
+        .collect();
+    write_planned(path, &planned, &|place| Ok(pieces[place].tensor.clone()))
+}
+
+/// The same of pieces that `bring` brings by their places, one at a time.
+///
+/// # Errors
+/// As [`write_pieces`]; those of `bring`.
+pub(super) fn write_planned(
+    path: &Path,
+    pieces: &[Planned],
+    bring: &dyn Fn(usize) -> Result<Tensor>,
+) -> Result<Vec<Lies>> {
     let what = || format!("write {}", path.display());
     let mut infos = Vec::with_capacity(pieces.len());
     // The widest elements first, so that all are aligned.
     let mut order: Vec<usize> = (0..pieces.len()).collect();
-    order.sort_by_key(|&place| std::cmp::Reverse(pieces[place].tensor.dtype().size()));
+    order.sort_by_key(|&place| std::cmp::Reverse(pieces[place].dtype.size()));
     let mut end = 0;
     for &place in &order {
-        let ToWrite { name, region, tensor } = &pieces[place];
-        let dtype = file_dtype(tensor.dtype()).ok_or_else(|| {
-            let dtype = tensor.dtype();
+        let Planned { name, region, dtype: of } = &pieces[place];
+        let dtype = file_dtype(*of).ok_or_else(|| {
+            let dtype = of;
             Error::file(
                 path,
                 format!(
@@ -57,7 +85,7 @@ pub(super) fn write_pieces(path: &Path, pieces: &[ToWrite]) -> Result<Vec<Lies>>
                 ),
             )
         })?;
-        let data_offsets = (end, end + region.numel() * tensor.dtype().size());
+        let data_offsets = (end, end + region.numel() * of.size());
         end = data_offsets.1;
         infos.push((
             piece_name(name, region),
@@ -87,8 +115,8 @@ pub(super) fn write_pieces(path: &Path, pieces: &[ToWrite]) -> Result<Vec<Lies>>
     let mut lies = vec![Lies { start: 0, end: 0, crc32: 0 }; pieces.len()];
     let mut sums = BTreeMap::new();
     for (&place, (name, info)) in order.iter().zip(&infos) {
-        let tensor = pieces[place].tensor;
-        let bytes = Bytes::new(tensor)?;
+        let tensor = bring(place)?;
+        let bytes = Bytes::new(&tensor)?;
         let mut crc = type_checksum(tensor.dtype(), &info.shape);
         let (start, end) = info.data_offsets;
         let (start, end) = (data + start as u64, data + end as u64);

@@ -15,6 +15,7 @@ mod optimizer;
 mod pickle;
 mod raw;
 mod storages;
+pub(super) mod streamed;
 mod tree;
 mod unpickle;
 mod value;

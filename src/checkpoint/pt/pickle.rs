@@ -6,6 +6,7 @@ use super::MAX_DEPTH;
 use super::raw::PtRaw;
 use super::storages::names_of;
 use super::value::PtValue;
+use crate::checkpoint::safetensors::Written;
 use crate::error::{Error, Result};
 use crate::tensor::{Dtype, Tensor};
 
@@ -84,7 +85,7 @@ impl<'a> Pickle<'a> {
         Ok(())
     }
 
-    fn value(&mut self, value: &'a PtValue, depth: usize) -> Result<()> {
+    pub(super) fn value(&mut self, value: &'a PtValue, depth: usize) -> Result<()> {
         if depth > MAX_DEPTH {
             return Err(wrong(format!("is nested more than {MAX_DEPTH} deep")));
         }
@@ -171,6 +172,30 @@ impl<'a> Pickle<'a> {
         Ok(())
     }
 
+    /// A contiguous tensor that is all of the storage of this place.
+    pub(super) fn plain_tensor(&mut self, place: usize, tensor: &Written<'_>) -> Result<()> {
+        self.global("torch._utils", "_rebuild_tensor_v2");
+        self.tuple(|p| {
+            let numel = tensor.shape.iter().product();
+            p.storage(("torch", names_of(tensor.dtype).0), place, numel)?;
+            p.view(0, tensor.shape, |p| p.steps(tensor.shape))?;
+            p.bool(false);
+            p.no_hooks();
+            Ok(())
+        })?;
+        self.bytes.push(b'R');
+        Ok(())
+    }
+
+    /// The strides of a contiguous tensor.
+    fn steps(&mut self, shape: &[usize]) {
+        let mut steps = vec![1usize; shape.len()];
+        for d in (1..shape.len()).rev() {
+            steps[d - 1] = steps[d].saturating_mul(shape[d].max(1));
+        }
+        steps.into_iter().for_each(|n| self.int(n as i64));
+    }
+
     fn raw(&mut self, raw: &'a PtRaw) -> Result<()> {
         let dtype = raw.checked().map_err(|why| wrong(format!("holds a raw tensor of {why}")))?;
         self.storages.push(Stored::Bytes(&raw.bytes));
@@ -178,13 +203,7 @@ impl<'a> Pickle<'a> {
         self.global("torch._utils", "_rebuild_tensor_v3");
         self.tuple(|p| {
             p.storage(("torch.storage", "UntypedStorage"), place, raw.bytes.len())?;
-            p.view(0, &raw.shape, |p| {
-                let mut steps = vec![1usize; raw.shape.len()];
-                for d in (1..raw.shape.len()).rev() {
-                    steps[d - 1] = steps[d].saturating_mul(raw.shape[d].max(1));
-                }
-                steps.into_iter().for_each(|n| p.int(n as i64));
-            })?;
+            p.view(0, &raw.shape, |p| p.steps(&raw.shape))?;
             p.bool(false);
             p.no_hooks();
             p.global("torch", dtype);

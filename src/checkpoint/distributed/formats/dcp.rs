@@ -54,6 +54,10 @@ pub(super) fn open(folder: &Path) -> Result<Index> {
                 );
                 return Err(Error::file(&path, what));
             }
+            // Of a rank that has nothing of the tensor.
+            if is_within && region.numel() == 0 {
+                continue;
+            }
             let Item { file, start, length } = item;
             pieces.push(Piece {
                 region,

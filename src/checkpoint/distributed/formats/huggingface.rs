@@ -148,7 +148,7 @@ pub fn save_sharded(
 ///
 /// # Errors
 /// As [`save_sharded`], save that nothing is said of what is replaced; those of `get`.
-pub(crate) fn write(
+pub(in crate::checkpoint) fn write(
     tensors: &[Written<'_>],
     folder: &Path,
     max_shard_size: u64,

@@ -2,8 +2,8 @@
 
 pub(crate) mod dcp;
 pub(crate) mod huggingface;
-mod new;
-mod values;
+pub(crate) mod new;
+pub(crate) mod values;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -18,9 +18,15 @@ use crate::checkpoint::safetensors::{checksums, known_dtype, read_header};
 use crate::error::{Context, Error, Result};
 
 /// The formats of checkpoints.
+///
+/// ```
+/// use torchrs::checkpoint::CheckpointFormat;
+/// assert_eq!(CheckpointFormat::HuggingFace.name(), "huggingface");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// Written by all ranks: a safetensors file of each, and `index.json`.
+#[non_exhaustive]
+pub enum CheckpointFormat {
+    /// Of [`distributed::save`](crate::checkpoint::distributed::save): a safetensors file of each rank, and `index.json`.
     Sharded,
     /// A folder of a [`Checkpoint`](crate::checkpoint::Checkpoint).
     Folder,
@@ -34,18 +40,36 @@ pub enum Format {
     Pt,
 }
 
+impl CheckpointFormat {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Sharded, Self::Folder, Self::HuggingFace, Self::Dcp, Self::Safetensors, Self::Pt];
+
+    /// The name that `torchrs ckpt` has for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sharded => "sharded",
+            Self::Folder => "folder",
+            Self::HuggingFace => "huggingface",
+            Self::Dcp => "dcp",
+            Self::Safetensors => "safetensors",
+            Self::Pt => "pt",
+        }
+    }
+}
+
 /// Which format the checkpoint at `path` has.
 ///
 /// # Errors
 /// [`Error::File`] for what has none of them; [`Error::Os`] for what cannot be read.
-pub(crate) fn format_of(path: &Path) -> Result<Format> {
+pub(crate) fn format_of(path: &Path) -> Result<CheckpointFormat> {
     let metadata = fs::metadata(path).context(|| format!("open {}", path.display()))?;
     if metadata.is_dir() {
         let known = [
-            (path.join(INDEX).exists(), Format::Sharded),
-            (path.join(STATE).exists(), Format::Folder),
-            (path.join(dcp::METADATA).exists(), Format::Dcp),
-            (huggingface::is_one(path), Format::HuggingFace),
+            (path.join(INDEX).exists(), CheckpointFormat::Sharded),
+            (path.join(STATE).exists(), CheckpointFormat::Folder),
+            (path.join(dcp::METADATA).exists(), CheckpointFormat::Dcp),
+            (huggingface::is_one(path), CheckpointFormat::HuggingFace),
         ];
         let found = known.iter().find(|(is_one, _)| *is_one).map(|(_, format)| *format);
         return found.ok_or_else(|| {
@@ -57,8 +81,8 @@ pub(crate) fn format_of(path: &Path) -> Result<Format> {
     match pt::is_zip(path)?
         || path.extension().is_some_and(|e| e == "pt" || e == "pth" || e == "bin")
     {
-        true => Ok(Format::Pt),
-        false => Ok(Format::Safetensors),
+        true => Ok(CheckpointFormat::Pt),
+        false => Ok(CheckpointFormat::Safetensors),
     }
 }
 
@@ -74,14 +98,14 @@ pub(crate) fn open(path: &Path) -> Result<Index> {
 ///
 /// # Errors
 /// As [`open`].
-pub(crate) fn open_as(path: &Path, format: Format) -> Result<Index> {
+pub(crate) fn open_as(path: &Path, format: CheckpointFormat) -> Result<Index> {
     let index = match format {
-        Format::Sharded => own::open(path)?,
-        Format::Folder => open_folder(path)?,
-        Format::HuggingFace => huggingface::open(path)?,
-        Format::Dcp => dcp::open(path)?,
-        Format::Pt => open_pt(path)?,
-        Format::Safetensors => {
+        CheckpointFormat::Sharded => own::open(path)?,
+        CheckpointFormat::Folder => open_folder(path)?,
+        CheckpointFormat::HuggingFace => huggingface::open(path)?,
+        CheckpointFormat::Dcp => dcp::open(path)?,
+        CheckpointFormat::Pt => open_pt(path)?,
+        CheckpointFormat::Safetensors => {
             let tensors = open_safetensors(path)?;
             Index { path: path.to_owned(), tensors, ..Default::default() }
         }

@@ -69,7 +69,7 @@ fn not_read(value: &Value) -> Option<&str> {
 ///
 /// # Errors
 /// [`Error::File`] that names what was not read, and cannot be written again.
-pub(super) fn from_json(path: &Path, name: &str, value: &Value) -> Result<PtValue> {
+pub(crate) fn from_json(path: &Path, name: &str, value: &Value) -> Result<PtValue> {
     if let Some(what) = not_read(value) {
         let what = format!("value `{name}` is {what}, which cannot be written again");
         return Err(Error::file(path, what));
@@ -193,7 +193,7 @@ fn has_tensor(value: &PtValue) -> bool {
 }
 
 /// The keys that a name stands for: its group's, if it has one, and the rest.
-pub(super) fn keys<'a>(groups: &[String], name: &'a str) -> (Option<&'a str>, &'a str) {
+pub(crate) fn keys<'a>(groups: &[String], name: &'a str) -> (Option<&'a str>, &'a str) {
     // The longest group, as one may begin like another.
     let of = |group: &&String| {
         name.strip_prefix(group.as_str()).is_some_and(|rest| rest.starts_with('.'))
@@ -205,7 +205,7 @@ pub(super) fn keys<'a>(groups: &[String], name: &'a str) -> (Option<&'a str>, &'
 }
 
 /// Names by group; those without one have the group "".
-pub(super) fn by_group<'a>(
+pub(crate) fn by_group<'a>(
     groups: &[String],
     names: impl Iterator<Item = &'a String>,
 ) -> BTreeMap<&'a str, Vec<(&'a str, &'a String)>> {

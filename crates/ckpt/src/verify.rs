@@ -1,0 +1,38 @@
+//! `torchrs ckpt verify`: whether every byte is as it was written.
+
+use clap::{ArgMatches, Command};
+
+use crate::sizes::shown;
+use crate::{FOUND, open, path, print};
+
+/// The command line of `verify`.
+pub fn command() -> Command {
+    Command::new("verify")
+        .about("Read all of a checkpoint and compare it with its checksums")
+        .after_help("Exit code: 0, 1 when something is damaged or missing; each tensor is named.")
+        .arg(path("path", "PATH", "The checkpoint"))
+}
+
+/// Prints what is found; returns the exit code.
+pub fn run(matches: &ArgMatches) -> i32 {
+    let files = match open(matches, "path", FOUND) {
+        Ok(files) => files,
+        Err(code) => return code,
+    };
+    let found = files.verify();
+    for (_, error) in &found.damaged {
+        eprintln!("torchrs ckpt: {error}");
+    }
+    let mut names: Vec<&str> = found.damaged.iter().map(|(name, _)| name.as_str()).collect();
+    names.dedup();
+    let count = files.tensors().count();
+    let mut text = match names.is_empty() {
+        true => format!("{count} tensors, {} as they were written", shown(found.checked)),
+        false => format!("{} of {count} tensors are damaged: {}", names.len(), names.join(", ")),
+    };
+    if found.unchecked > 0 {
+        text += &format!("; {} could be read, and have no checksum", shown(found.unchecked));
+    }
+    print(&(text + "\n"));
+    if names.is_empty() { 0 } else { FOUND }
+}
