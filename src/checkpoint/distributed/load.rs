@@ -249,7 +249,9 @@ impl<'a> Reading<'a> {
                 if piece.region.intersect(place.region).is_some() {
                     match piece.at {
                         Location::Memory(_) => held.push((name, number as u32)),
-                        Location::File { .. } => needed.push((name, number as u32)),
+                        Location::File { .. } | Location::Item { .. } => {
+                            needed.push((name, number as u32));
+                        }
                     }
                 }
             }
