@@ -241,7 +241,7 @@ fn outgrows(_: ()) -> Result<()> {
     let block = || {
         let linear = Linear::no_bias(WIDTH, WIDTH);
         // So that something comes out at the end of many.
-        torchrs::no_grad(|| _ = linear.weight.copy_(&Tensor::eye(WIDTH, WIDTH, Dtype::F32)));
+        torchrs::no_grad(|| _ = linear.weight.copy_(&Tensor::eye(WIDTH, Dtype::F32)));
         Sequential::new().append(linear).append(nn::Tanh)
     };
     assert!(16 * BLOCKS * WIDTH * WIDTH > 4 * SMALL);
