@@ -69,7 +69,7 @@ pub use multiprocessing::init;
 pub use ops::MemoryFormat;
 pub use ops::random::{Generator, default_generator, fork_rng, manual_seed};
 pub use ops::{fft, linalg};
-pub use tensor::{Complex, Device, Dtype, Operand, Scalar, Tensor, TensorOptions};
+pub use tensor::{Complex, Device, Dtype, Operand, Scalar, Tensor, TensorOptions, default_device};
 pub use torchrs_cpu::threads::{get_num_threads, set_num_threads};
 pub use torchrs_cuda::cuda_args;
 /// ```

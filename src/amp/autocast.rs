@@ -33,8 +33,9 @@ thread_local! {
 /// Place of a device's kind in [`Mode`].
 pub(super) fn place(device: Device) -> usize {
     match device {
+        // Without memory, as where it will be.
         Device::Cpu => 0,
-        Device::Cuda(_) => 1,
+        Device::Cuda(_) | Device::Meta => 1,
     }
 }
 

@@ -4,6 +4,7 @@
 
 use super::variable::Accumulator;
 use crate::cuda::graph;
+use crate::storage::Storage;
 use crate::tensor::Tensor;
 
 impl Tensor {
@@ -50,6 +51,36 @@ impl Tensor {
         self.clear_tangent();
         // SAFETY: *Sole use* of the tensor.
         unsafe { self.set_data(convert) };
+        // SAFETY: *Sole use* of the graphs that lead to the tensor.
+        unsafe { self.tell_accumulator() };
+        let Some(grad) = self.own_grad() else { return };
+        // With a history, or as a view, it could not change; of those only the values are wanted.
+        let own = grad.is_leaf() && grad.base().is_none();
+        let grad = if own { grad } else { grad.detach().clone_contiguous() };
+        // SAFETY: *Sole use* of the gradient.
+        unsafe { grad.set_data(convert) };
+        self.set_grad(Some(grad));
+    }
+
+    /// Puts other memory in the place of this leaf's, without a gradient.
+    ///
+    /// # Safety
+    /// As [`move_data`](Self::move_data).
+    pub(crate) unsafe fn change_storage(&self, storage: &Storage) {
+        self.clear_tangent();
+        self.set_grad(None);
+        // SAFETY: *Sole use* of the tensor, and of the graphs that lead to it.
+        unsafe {
+            self.set_storage(storage);
+            self.tell_accumulator();
+        }
+    }
+
+    /// Where gradients arrive, they have this tensor's new dtype and device.
+    ///
+    /// # Safety
+    /// *Sole use* of the graphs that lead to the tensor.
+    unsafe fn tell_accumulator(&self) {
         self.mark_view_fresh();
         let (dtype, device) = (self.dtype(), self.device());
         let accumulator = self.with_meta(|m| match &m.accumulator {
@@ -61,12 +92,5 @@ impl Tensor {
             // SAFETY: *Sole use* of the graphs that lead to the tensor, and so of its accumulator.
             unsafe { node.0.outputs.move_to(dtype, device) };
         }
-        let Some(grad) = self.own_grad() else { return };
-        // With a history, or as a view, it could not change; of those only the values are wanted.
-        let own = grad.is_leaf() && grad.base().is_none();
-        let grad = if own { grad } else { grad.detach().clone_contiguous() };
-        // SAFETY: *Sole use* of the gradient.
-        unsafe { grad.set_data(convert) };
-        self.set_grad(Some(grad));
     }
 }

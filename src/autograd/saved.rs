@@ -130,7 +130,7 @@ impl SavedTensor {
         hooks: Option<Arc<dyn Hooks>>,
     ) -> Self {
         let packed = hooks.map(|hooks| {
-            let empty = Tensor::empty([0], data.dtype());
+            let empty = Tensor::empty([0], data.dtype().on_host());
             empty.0.attr_version.store(data.0.attr_version.load(Relaxed), Relaxed);
             Packed::new(std::mem::replace(&mut data, empty), hooks)
         });

@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 
 use crate::counted::WeakCounted;
 use crate::error::{Error, Result, throw};
+use crate::storage::Device;
 use crate::tensor::{Tensor, TensorImpl};
 
 /// What a parameter that is sharded knows of its other side.
@@ -42,6 +43,18 @@ pub(crate) trait Together: Send + Sync {
     /// # Errors
     /// Those of a collective.
     fn max(&self, values: &Tensor) -> Result<()>;
+    /// What the first of all ranks has here.
+    ///
+    /// # Errors
+    /// Those of a collective.
+    fn of_first(&self, bytes: &[u8]) -> Result<Vec<u8>>;
+    /// Gives parts on the meta device memory.
+    ///
+    /// # Errors
+    /// Those of a collective, and where there is no memory.
+    fn to_empty(&self, device: Device) -> Result<()>;
+    /// Gives this rank's part of a whole parameter its share of these values, which all ranks have.
+    fn keep_part(&self, whole: &Tensor, values: &Tensor);
 }
 
 /// A tensor that may be gone.

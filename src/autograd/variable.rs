@@ -16,6 +16,7 @@ use super::saved::Unusual;
 use super::sharded::Sharding;
 use crate::counted::{WeakCounted, counted};
 use crate::error::{Error, throw};
+use crate::tensor::initial::{Initial, Unknown};
 use crate::tensor::{INFERENCE_TENSOR, Layout, REQUIRES_GRAD, Shape, Tensor};
 
 /// What autograd keeps with a tensor: a history at most with those that ops make.
@@ -41,6 +42,8 @@ pub(crate) struct Extras {
     pub name: Option<Box<str>>,
     /// Of a tensor that was moved. Never changed once it is there: references to it are about.
     pub layout: Option<Box<Layout>>,
+    /// Of a tensor that was on the meta device: what gives its initial values.
+    pub initial: Option<Result<Arc<Initial>, Unknown>>,
     /// Of the whole or the shard of a sharded parameter.
     pub(super) sharding: Option<Box<Sharding>>,
     /// Of the tensor object that saves another.

@@ -66,7 +66,7 @@ pub(super) fn read_tensor(
 /// # Errors
 /// [How much is wanted](SCARCE).
 pub(super) fn zeros(shape: &[usize], dtype: Dtype) -> Result<Tensor, String> {
-    catch(|| Tensor::zeros(shape, dtype)).map_err(|error| match error {
+    catch(|| Tensor::zeros(shape, dtype.on_host())).map_err(|error| match error {
         Error::Device(message) => {
             let bytes = shape.iter().fold(dtype.size(), |n, &size| n.saturating_mul(size));
             format!("{bytes} {SCARCE} ({message})")

@@ -31,6 +31,7 @@ pub mod device;
 pub mod kernel;
 pub mod memory;
 
+pub(crate) use torchrs_cuda::device::NOWHERE;
 pub use torchrs_cuda::device::{DeviceGuard, MAX_DEVICES, device_count, is_available};
 pub use torchrs_cuda::graph;
 pub use torchrs_cuda::graph::Graph;

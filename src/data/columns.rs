@@ -137,7 +137,7 @@ impl Columns {
         let mut dims = Shape::from_slice(&[offsets[samples] as usize]);
         dims.extend_from_slice(&shape);
         let values = match bytes {
-            0 => Tensor::zeros(&dims[..], dtype),
+            0 => Tensor::zeros(&dims[..], dtype.on_host()),
             _ => self.over_slot(tail, bytes, &dims, dtype),
         };
         let offsets = Tensor::from_slice(&offsets, [samples + 1]);

@@ -21,7 +21,11 @@ fn copies(index: usize) -> Result<Stream> {
 /// A tensor over a slot, on the device for which its batch is. Work on the current stream may use it once it
 /// has waited for the batch's arrival.
 pub(super) fn to_device(slot: Tensor, device: Device) -> Result<Tensor> {
-    let Device::Cuda(index) = device else { return Ok(slot) };
+    let index = match device {
+        Device::Cpu => return Ok(slot),
+        Device::Cuda(index) => index,
+        Device::Meta => return Ok(slot.transferred(device)),
+    };
     let user = Stream::current(index)?;
     let tensor = {
         let _copying = StreamGuard::new(copies(index)?)?;
@@ -42,7 +46,7 @@ impl<B> Ready<B> {
     pub fn new(device: Device, make: impl FnOnce() -> B) -> Result<Self> {
         in_flight::poll();
         let (batch, arrival) = match device {
-            Device::Cpu => (make(), None),
+            Device::Cpu | Device::Meta => (make(), None),
             Device::Cuda(index) => (catch(make)?, Some(copies(index)?.record_event()?)),
         };
         Ok(Ready { batch, arrival })

@@ -484,7 +484,7 @@ impl<'a> Call<'a> {
             return output;
         }
         // A rank that wants no gradient itself takes part on behalf of nothing.
-        let token = Tensor::zeros([0], Dtype::F32).requires_grad_(true);
+        let token = Tensor::zeros([0], Dtype::F32.on_host()).requires_grad_(true);
         let own = input.filter(|input| input.requires_grad());
         let (wants, group) = (own.is_some(), self.group.clone());
         let origin = Origin::named(format!("the backward of {} at {}", self.name, self.origin));

@@ -60,7 +60,7 @@ impl ProcessGroup {
         let data = if self.rank() == root {
             Tensor::from_slice(bytes, [length])
         } else {
-            Tensor::zeros([length], Dtype::U8)
+            Tensor::zeros([length], Dtype::U8.on_host())
         };
         self.broadcast(&data, root)?;
         Ok(data.to_vec())
@@ -245,7 +245,7 @@ impl ProcessGroup {
             Tensor::from_slice(&part, [longest])
         };
         let parts: Vec<Tensor> = parts.iter().map(padded).collect();
-        let mine = Tensor::zeros([longest], Dtype::U8);
+        let mine = Tensor::zeros([longest], Dtype::U8.on_host());
         self.scatter(&mine, is_root.then_some(&parts[..]), root)?;
         decode(CALL, root, &mine.narrow(0, 0, lengths[self.rank()]).to_vec::<u8>())
     }
@@ -298,10 +298,10 @@ impl ProcessGroup {
     #[track_caller]
     pub fn recv_object<T: DeserializeOwned>(&self, src: usize, tag: u32) -> Result<T> {
         const CALL: &str = "recv_object";
-        let lengths = Tensor::zeros([2], Dtype::I64);
+        let lengths = Tensor::zeros([2], Dtype::I64.on_host());
         self.recv(&lengths, src, tag)?;
         let lengths: Vec<usize> = lengths.to_vec::<i64>().iter().map(|&n| n as usize).collect();
-        let bytes = Tensor::zeros([lengths[1]], Dtype::U8);
+        let bytes = Tensor::zeros([lengths[1]], Dtype::U8.on_host());
         self.recv(&bytes, src, tag)?;
         let bytes: Vec<u8> = bytes.to_vec();
         let (name, bytes) = bytes.split_at(lengths[0].min(bytes.len()));

@@ -75,6 +75,7 @@ impl Output {
 }
 
 fn raw(tensor: &Tensor) -> RawBuffer {
+    tensor.assert_has_values("a collective");
     RawBuffer { ptr: tensor.device_ptr(), len: tensor.numel(), dtype: tensor.dtype() }
 }
 
@@ -95,6 +96,10 @@ pub(super) fn message(tensor: &Tensor) -> Tensor {
 /// # Errors
 /// [`Error::Argument`] where one is to flow through the tensor.
 pub(super) fn check_history(call: &str, argument: &str, tensor: &Tensor) -> Result<()> {
+    if tensor.device().is_meta() {
+        let what = "is on meta, where there are no values to send or to receive";
+        return Err(Error::argument(call, argument, what));
+    }
     if !is_grad_enabled() || !tensor.requires_grad() {
         return Ok(());
     }

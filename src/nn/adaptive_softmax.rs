@@ -123,6 +123,7 @@ impl AdaptiveLogSoftmaxWithLoss {
             let (own, loss) = self.forward(&input.unsqueeze(0), &target.unsqueeze(0));
             return (own.squeeze_dim(0), loss);
         }
+        target.assert_has_values(OP);
         let classes = target.to_vec::<i64>();
         let (n, most) = (self.cutoffs[self.cutoffs.len() - 1], self.cutoffs[0] as i64);
         if classes.len() != input.size(0) {

@@ -63,7 +63,9 @@ macro_rules! batch_norm {
                     return momentum.unwrap_or(0.0);
                 };
                 no_grad(|| _ = count.add_(1i64));
-                momentum.unwrap_or_else(|| 1.0 / count.item())
+                // Without values any weight gives the shapes.
+                let cumulative = || if count.device().is_meta() { 1.0 } else { 1.0 / count.item() };
+                momentum.unwrap_or_else(cumulative)
             }
         }
 

@@ -3,11 +3,11 @@
 
 use std::cell::Cell;
 
-use crate::autograd::no_grad;
 use crate::error::{Error, throw};
 use crate::nn::Parameter;
+use crate::ops::random::{Generator, GeneratorState, default_generator};
 use crate::ops::{linalg::QrMode, linalg::qr};
-use crate::tensor::{Dtype, Tensor};
+use crate::tensor::{Device, Dtype, Tensor};
 
 thread_local! {
     static SKIPPED: Cell<bool> = const { Cell::new(false) };
@@ -36,10 +36,27 @@ pub fn skip_init<T>(make: impl FnOnce() -> T) -> T {
     make()
 }
 
-/// Changes values without a record, unless they are to be left alone.
-fn set(change: impl FnOnce()) {
+/// Gives a tensor initial values by a function of one's own, without a record of gradients. On the meta device the
+/// function is kept, for [`Module::reset_parameters`](super::Module::reset_parameters); it may then be called several times.
+///
+/// ```
+/// use torchrs::{Device, Dtype, Tensor, nn::{Module, Parameter, init}};
+/// #[derive(Module)]
+/// struct Frequencies { table: Parameter }
+/// let build = || {
+///     let table = Tensor::empty([4], Dtype::F32);
+///     init::by(&table, |table| _ = table.copy_(&Tensor::from([1f32, 2., 4., 8.])));
+///     Frequencies { table: Parameter::new(table) }
+/// };
+/// let mut module = Device::Meta.scope(build);
+/// module.to_empty(Device::Cpu);
+/// module.reset_parameters();
+/// assert_eq!(module.table.to_vec::<f32>(), [1.0, 2.0, 4.0, 8.0]);
+/// ```
+#[track_caller]
+pub fn by(tensor: &Tensor, give: impl Fn(&Tensor) + Send + Sync + 'static) {
     if !SKIPPED.get() {
-        no_grad(change);
+        tensor.initialise(give);
     }
 }
 
@@ -128,13 +145,13 @@ pub fn fan_in_and_fan_out(tensor: &Tensor) -> (usize, usize) {
 /// Uniform between `low` and `high`.
 #[track_caller]
 pub fn uniform_(tensor: &Tensor, low: f64, high: f64) {
-    set(|| _ = tensor.uniform_(low, high));
+    by(tensor, move |tensor| _ = tensor.uniform_(low, high));
 }
 
 /// Normal with this mean and standard deviation.
 #[track_caller]
 pub fn normal_(tensor: &Tensor, mean: f64, std: f64) {
-    set(|| _ = tensor.normal_(mean, std));
+    by(tensor, move |tensor| _ = tensor.normal_(mean, std));
 }
 
 /// Numbers of [`trunc_normal_`]; the defaults are PyTorch's.
@@ -179,13 +196,17 @@ pub fn trunc_normal_(tensor: &Tensor, options: TruncNormalOptions) {
         let message = format!("low {low}, high {high}, std {std}; need low < high and std > 0");
         throw(Error::argument("trunc_normal_", "low", message));
     }
-    set(|| {
+    by(tensor, move |tensor| {
+        // One draw, however often numbers are drawn anew: those after this tensor do not depend on that.
+        let GeneratorState { seed, offset } = default_generator().get_state();
+        let others =
+            Generator::new(seed ^ offset.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         tensor.normal_(mean, std);
         let outside = |t: &Tensor| t.lt(low).logical_or(&t.gt(high));
         let mut redraw = outside(tensor);
-        while redraw.any().item() != 0.0 {
+        while redraw.any().is_true_or(false) {
             let fresh = tensor.empty_like();
-            fresh.normal_(mean, std);
+            others.normal_(&fresh, mean, std);
             tensor.copy_(&fresh.where_self(&redraw, tensor));
             redraw = outside(tensor);
         }
@@ -202,7 +223,7 @@ pub fn trunc_normal_(tensor: &Tensor, options: TruncNormalOptions) {
 /// ```
 #[track_caller]
 pub fn constant_(tensor: &Tensor, value: f64) {
-    set(|| _ = tensor.fill_(value));
+    by(tensor, move |tensor| _ = tensor.fill_(value));
 }
 
 /// Zeros.
@@ -343,10 +364,11 @@ pub fn orthogonal_(tensor: &Tensor, gain: f64) {
     if tensor.numel() == 0 {
         return;
     }
-    set(|| {
+    by(tensor, move |tensor| {
         let rows = tensor.size(0);
         let columns = tensor.numel() / rows;
-        let normal = Tensor::empty([rows.max(columns), rows.min(columns)], Dtype::F64);
+        let home = if tensor.device().is_meta() { Device::Meta } else { Device::Cpu };
+        let normal = Tensor::empty([rows.max(columns), rows.min(columns)], (Dtype::F64, home));
         normal.normal_(0.0, 1.0);
         // With a positive diagonal of the other factor, matrices are equally likely.
         let q = orthonormal(&normal);
@@ -384,11 +406,11 @@ pub fn sparse_(tensor: &Tensor, sparsity: f64, std: f64) {
         throw(Error::argument("sparse_", "sparsity", format!("{sparsity}; must be from 0 to 1")));
     }
     let zeros = (sparsity * rows as f64).ceil() as usize;
-    set(|| {
+    by(tensor, move |tensor| {
         tensor.normal_(0.0, std);
         for column in 0..columns as i64 {
-            let chosen = Tensor::randperm(rows).narrow(0, 0, zeros);
-            let nothing = Tensor::zeros([zeros], tensor.dtype());
+            let chosen = Tensor::randperm(rows).narrow(0, 0, zeros).to_device(tensor.device());
+            let nothing = Tensor::zeros([zeros], (tensor.dtype(), tensor.device()));
             tensor.select(1, column).scatter_(0, &chosen, &nothing);
         }
     });
@@ -417,8 +439,8 @@ pub fn eye_(tensor: &Tensor) {
     let &[rows, columns] = tensor.shape() else {
         throw(Error::shape("eye_", format!("takes a matrix, got {:?}", tensor.shape())))
     };
-    zeros_(tensor);
-    set(|| {
+    by(tensor, move |tensor| {
+        tensor.zero_();
         for i in 0..rows.min(columns) as i64 {
             tensor.select(0, i).select(0, i).fill_(1.0);
         }
@@ -449,9 +471,9 @@ pub fn dirac_(tensor: &Tensor, groups: usize) {
         let message = format!("{groups} groups cannot share {} output channels", tensor.size(0));
         throw(Error::argument("dirac_", "groups", message));
     }
-    zeros_(tensor);
     let outputs = tensor.size(0) / groups;
-    set(|| {
+    by(tensor, move |tensor| {
+        tensor.zero_();
         for (g, d) in
             (0..groups).flat_map(|g| (0..outputs.min(tensor.size(1))).map(move |d| (g, d)))
         {

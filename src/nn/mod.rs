@@ -51,6 +51,7 @@ mod instance_norm;
 mod linear;
 mod loss;
 mod loss_options;
+mod materialise;
 mod module;
 mod normalization;
 mod padding;

@@ -5,7 +5,7 @@ use super::state_dict::{LoadReport, NamedTensors, StateDict, load_failure};
 use super::walk::{Entry, Replace, Unique, move_all, own_fields, walk};
 use super::{Buffer, Parameter, StatisticsGroup, Training, display};
 use crate::autograd::no_grad;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, throw};
 use crate::storage::Device;
 use crate::tensor::{Dtype, Tensor};
 
@@ -463,6 +463,62 @@ pub trait Module: Send + Sync {
     fn to_device(&mut self, device: Device) {
         let moves = |old: &Tensor| old.device() != device;
         move_all("Module::to_device", self, &moves, &|old| old.to_device(device));
+    }
+
+    /// Gives parameters and buffers on the meta device memory, without values (`torch.nn.Module.to_empty`). They stay the
+    /// same tensors, as with [`to`](Self::to). Values come from [`reset_parameters`](Self::reset_parameters), or
+    /// [`load_state_dict`](Self::load_state_dict). Tensors that have values are moved with them, other than in PyTorch.
+    ///
+    /// Of a module that was sharded on the meta device each rank gets memory for its part; all ranks call it.
+    ///
+    /// ```
+    /// use torchrs::{Device, nn::{Linear, Module}};
+    /// let trained = Linear::new(3, 2);
+    /// let mut layer = Device::Meta.scope(|| Linear::new(3, 2));
+    /// layer.to_empty(Device::Cpu);
+    /// layer.load_state_dict(&trained.state_dict(), true)?;
+    /// assert!(layer.weight.equal(&trained.weight));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// Throws when the machine lacks the device or the memory, and where [`to_device`](Self::to_device) would.
+    #[track_caller]
+    fn to_empty(&mut self, device: Device) {
+        super::materialise::to_empty(self, device).unwrap_or_else(|error| throw(error));
+    }
+
+    /// Gives all parameters and buffers of a module that was built on the meta device, and has memory by
+    /// [`to_empty`](Self::to_empty), their initial values: those that a module which is built now, where this one is, would
+    /// have. Numbers are drawn from the default generator, as many as for that module.
+    ///
+    /// Known are values that were set by [`init`](super::init), or made by `zeros`, `ones`, `full`, `rand` and `randn`.
+    /// Buffers that had values all the time keep them.
+    ///
+    /// Of a sharded module each rank gets its part of what the first rank's generator draws; all ranks call it. No rank has
+    /// more than one whole parameter at a time.
+    ///
+    /// ```
+    /// use torchrs::nn::{BatchNorm1d, Linear, Module, Sequential};
+    /// use torchrs::{Device, manual_seed};
+    /// let build = || Sequential::new().append(Linear::new(3, 4)).append(BatchNorm1d::new(4));
+    /// let mut model = Device::Meta.scope(build);
+    /// model.to_empty(Device::Cpu);
+    /// manual_seed(1);
+    /// model.reset_parameters();
+    /// manual_seed(1);
+    /// let direct = build();
+    /// for (a, b) in model.state_dict().iter().zip(direct.state_dict().iter()) {
+    ///     assert!(a.1.equal(b.1), "{}", a.0);
+    /// }
+    /// ```
+    ///
+    /// # Panics
+    /// Throws [`Error::Argument`], which names the parameter, for one whose initial values are not known: of a module that
+    /// was not built on the meta device, or where an op computed or changed them. [`init::by`](super::init::by) is for these.
+    #[track_caller]
+    fn reset_parameters(&self) {
+        super::materialise::reset_parameters(self).unwrap_or_else(|error| throw(error));
     }
 
     /// [`to`](Self::to) f32.

@@ -1,8 +1,8 @@
 //! What ops need to run kernels on their tensors' GPU: errors of the device are thrown at the caller's line.
 
 use crate::cuda::{
-    Kernel, Stream, copy, launch, launch::Arg, launch::Shape, pinned::PinnedBlock, refusal,
-    refusal::Refusal, refusal::Rule,
+    Kernel, NOWHERE, Stream, copy, launch, launch::Arg, launch::Shape, pinned::PinnedBlock,
+    refusal, refusal::Refusal, refusal::Rule,
 };
 use crate::error::{Error, throw};
 use crate::ops::MemoryFormat;
@@ -21,10 +21,7 @@ pub(crate) fn of(op: &str, tensors: &[&Tensor]) -> Option<Gpu> {
     if let Some(other) = tensors.iter().find(|t| t.device() != device) {
         mixed(op, device, other.device());
     }
-    match device {
-        Device::Cpu => None,
-        Device::Cuda(index) => Some(Gpu { index }),
-    }
+    device.kernels().map(|index| Gpu { index })
 }
 
 /// Where a tensor's elements are on a GPU, or null without one.
@@ -43,7 +40,7 @@ fn mixed(op: &str, a: Device, b: Device) -> ! {
 /// For an op that has no kernel for GPUs: says so.
 #[track_caller]
 pub(crate) fn refuse(op: &str, x: &Tensor) {
-    if x.device().is_cuda() {
+    if x.device().is_apart() {
         throw(Error::Device(format!(
             "{op} computes on the CPU only, and the tensor is on {}; move it with `.to_device(Device::Cpu)`",
             x.device()
@@ -92,7 +89,7 @@ pub(crate) fn unit(numbers: impl IntoIterator<Item = usize>) -> usize {
     bits.trailing_zeros() as usize
 }
 
-/// A GPU on which an op runs.
+/// A GPU on which an op runs; or none, for tensors without memory, of whose ops only the shapes come out.
 #[derive(Clone, Copy, Debug)]
 pub struct Gpu {
     /// Its number.
@@ -102,7 +99,12 @@ pub struct Gpu {
 impl Gpu {
     /// The device as tensors name it.
     pub fn device(self) -> Device {
-        Device::Cuda(self.index)
+        if self.is_nowhere() { Device::Meta } else { Device::Cuda(self.index) }
+    }
+
+    /// Whether its tensors have no memory, so that nothing is started.
+    pub fn is_nowhere(self) -> bool {
+        self.index == NOWHERE
     }
 
     /// The thread's current stream there.
@@ -128,7 +130,7 @@ impl Gpu {
     #[track_caller]
     pub fn table<T: Element>(self, numbers: &[T]) -> Tensor {
         let table = Tensor::empty([numbers.len()], (T::DTYPE, self.device()));
-        if numbers.is_empty() {
+        if numbers.is_empty() || self.is_nowhere() {
             return table;
         }
         let bytes = size_of_val(numbers);
@@ -151,6 +153,9 @@ impl Gpu {
     /// used again on the same stream only.
     #[track_caller]
     pub unsafe fn launch(self, kernel: &Kernel, shape: Shape, args: &mut [Arg<'_>]) {
+        if self.is_nowhere() {
+            return;
+        }
         let done = kernel.on(self.index).and_then(|function| {
             // SAFETY: this function's contract: the kernel's parameters, with addresses of this
             // GPU.

@@ -5,7 +5,6 @@ use crate::cuda::cuda_args;
 use crate::cuda::{Kernel, Program, launch::Argument, launch::Shape, sources::program};
 use crate::loops::Format;
 use crate::ops::gpu::Gpu;
-use crate::storage::Device;
 use crate::tensor::{Dtype, Tensor};
 
 pub(in crate::ops) static PROGRAM: Program = program!("gradients": "gradients.cu");
@@ -45,13 +44,14 @@ fn format(dtype: Dtype) -> i32 {
 
 /// The GPU that all of the tensors are on, where they are dense, of floating point, and there is one.
 pub(crate) fn common_gpu(tensors: &[Tensor]) -> Option<Gpu> {
-    let Device::Cuda(index) = tensors.first()?.device() else { return None };
+    let device = tensors.first()?.device();
     let fits = |t: &Tensor| {
-        t.device() == Device::Cuda(index)
+        t.device() == device
             && t.dtype().is_floating_point()
             && t.layout().is_non_overlapping_and_dense()
             && t.numel() / PIECE < i32::MAX as usize
     };
+    let index = device.kernels()?;
     tensors.iter().all(fits).then_some(Gpu { index })
 }
 

@@ -368,7 +368,7 @@ impl<O: Optimizer> ZeroRedundancyOptimizer<O> {
                 Some((dtype, shape)) => {
                     let own = match mine.and_then(|mine| mine.get(&name)) {
                         Some(StateValue::Tensor(tensor)) => tensor.cpu(),
-                        _ => Tensor::empty(&shape[..], Dtype::ALL[dtype]),
+                        _ => Tensor::empty(&shape[..], Dtype::ALL[dtype].on_host()),
                     };
                     self.group.broadcast(&own, owner)?;
                     StateValue::Tensor(own)

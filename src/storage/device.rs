@@ -26,6 +26,15 @@ pub enum Device {
     Cpu,
     /// The GPU of that index among the visible ones.
     Cuda(usize),
+    /// No memory: tensors have a shape, a dtype and strides, and no values. Ops on them find the shapes of their results.
+    ///
+    /// ```
+    /// use torchrs::{Device, Dtype, Tensor};
+    /// let x = Tensor::ones([1 << 20, 1 << 20], (Dtype::F32, Device::Meta)); // would be 4 TiB
+    /// let y = x.matmul(&x.t()).sum_dim(&[1], false);
+    /// assert_eq!((y.shape(), y.dtype(), y.device()), (&[1 << 20][..], Dtype::F32, Device::Meta));
+    /// ```
+    Meta,
 }
 
 impl Device {
@@ -43,7 +52,7 @@ impl Device {
     #[inline]
     pub fn check(self) -> Result<()> {
         match self {
-            Device::Cpu => Ok(()),
+            Device::Cpu | Device::Meta => Ok(()),
             Device::Cuda(index) => check_cuda(index),
         }
     }
@@ -52,9 +61,36 @@ impl Device {
     #[inline]
     pub(crate) fn gpu(self) -> Option<usize> {
         match self {
-            Device::Cpu => None,
+            Device::Cpu | Device::Meta => None,
             Device::Cuda(index) => Some(index),
         }
+    }
+
+    /// The index under which kernels are started for its tensors; for those without memory nothing comes of it.
+    #[inline]
+    pub(crate) fn kernels(self) -> Option<usize> {
+        match self {
+            Device::Cpu => None,
+            Device::Cuda(index) => Some(index),
+            Device::Meta => Some(cuda::NOWHERE),
+        }
+    }
+
+    /// Whether ops go the way of kernels: the elements are not in host memory.
+    #[inline]
+    pub(crate) fn is_apart(self) -> bool {
+        self != Device::Cpu
+    }
+
+    /// True for tensors without memory.
+    ///
+    /// ```
+    /// use torchrs::{Device, Dtype, Tensor};
+    /// assert!(Tensor::zeros([2], Dtype::F32).to(Device::Meta).device().is_meta());
+    /// ```
+    #[inline]
+    pub fn is_meta(self) -> bool {
+        self == Device::Meta
     }
 
     /// True for a GPU.
@@ -79,6 +115,7 @@ impl fmt::Display for Device {
         match self {
             Device::Cpu => f.write_str("cpu"),
             Device::Cuda(index) => write!(f, "cuda:{index}"),
+            Device::Meta => f.write_str("meta"),
         }
     }
 }
@@ -88,6 +125,7 @@ impl FromStr for Device {
     fn from_str(text: &str) -> Result<Self> {
         match text {
             "cpu" => Ok(Device::Cpu),
+            "meta" => Ok(Device::Meta),
             "cuda" => Ok(Device::Cuda(cuda::device::current())),
             _ => text
                 .strip_prefix("cuda:")
@@ -96,7 +134,7 @@ impl FromStr for Device {
                 .ok_or_else(|| {
                     Error::config(
                         "device",
-                        format!("`{text}` is not a device; use cpu, cuda or cuda:N"),
+                        format!("`{text}` is not a device; use cpu, cuda, cuda:N or meta"),
                     )
                 }),
         }

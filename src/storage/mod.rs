@@ -21,6 +21,8 @@ pub(crate) mod grace;
 #[doc(hidden)]
 pub mod host;
 pub(crate) mod living;
+mod meta;
+pub(crate) use meta::{no_values, set_building};
 pub(crate) mod on_demand;
 mod opened;
 pub(crate) mod race;
@@ -64,6 +66,8 @@ enum Owner {
     File(#[allow(dead_code, reason = "held for its drop")] Arc<MmapRaw>),
     /// Memory that comes and goes.
     OnDemand(Box<OnDemand>),
+    /// No memory, and what those above note instead of values.
+    Meta(meta::Notes),
 }
 
 /// A block of a GPU, and what is needed once another process is to use it.
@@ -121,6 +125,9 @@ const ALONE: &str = "nobody else has a new storage";
 #[cold]
 #[track_caller]
 fn not_on_host(device: Device) -> ! {
+    if device.is_meta() {
+        meta::no_values(None);
+    }
     throw(Error::Device(format!(
         "the tensor is on {device}, and this computes on the CPU; move it there with `.to_device(Device::Cpu)`"
     )))
@@ -178,6 +185,7 @@ impl Storage {
         match device {
             Device::Cpu => Self::host(nbytes),
             Device::Cuda(index) => Self::on_cuda(index, nbytes),
+            Device::Meta => Self::meta(nbytes),
         }
     }
 
@@ -375,6 +383,9 @@ impl Storage {
     #[inline]
     pub fn bump_version(&self) {
         self.0.version.fetch_add(1, Relaxed);
+        if self.0.device.is_meta() {
+            self.count_change();
+        }
     }
 
     /// True when both are the same storage.
@@ -436,7 +447,11 @@ impl Storage {
             Owner::OnDemand(own) => {
                 own.memory().into_iter().for_each(|memory| memory.record_stream(stream));
             }
-            Owner::Nobody | Owner::Host(_) | Owner::Shared { .. } | Owner::File(_) => {}
+            Owner::Nobody
+            | Owner::Host(_)
+            | Owner::Shared { .. }
+            | Owner::File(_)
+            | Owner::Meta(_) => {}
         }
     }
 
@@ -461,6 +476,16 @@ impl Storage {
         other.0.version.store(self.version().wrapping_add(1), Relaxed);
         // SAFETY: *Sole use* of the handle, and so of its slot; references to what is inside never leave these methods.
         drop(unsafe { self.0.replace(other.0) });
+    }
+
+    /// Makes this handle one of another storage, which is new, and others may have. The version goes on.
+    ///
+    /// # Safety
+    /// *Sole use*, as of [`replace`](Self::replace).
+    pub(crate) unsafe fn become_other(&self, other: &Storage) {
+        other.0.version.fetch_max(self.version().wrapping_add(1), Relaxed);
+        // SAFETY: as in `replace`.
+        drop(unsafe { self.0.replace(other.clone().0) });
     }
 
     /// The same bytes in new shared memory of their own.
@@ -496,6 +521,11 @@ impl Storage {
         // Other processes can open it as it is.
         if self.0.device.is_cuda() {
             return Ok(());
+        }
+        if self.0.device.is_meta() {
+            return Err(Error::Device(
+                "share_memory: a tensor on meta has no memory; give it some with `Module::to_empty`".to_owned(),
+            ));
         }
         let mut owner = self.0.owner.lock();
         if matches!(&*owner, Owner::OnDemand(_)) {

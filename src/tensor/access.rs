@@ -3,7 +3,7 @@
 use super::dtype::not_real;
 use super::{Complex, Device, Dtype, Element, Tensor, dispatch};
 use crate::error::{Error, throw};
-use crate::storage::race::Scope;
+use crate::storage::{no_values, race::Scope};
 
 impl Tensor {
     /// All elements in row-major order, converted to `T` as `to_dtype` would
@@ -19,7 +19,7 @@ impl Tensor {
     /// Throws [`Error::Dtype`] for a complex tensor as real numbers.
     #[track_caller]
     pub fn to_vec<T: Element>(&self) -> Vec<T> {
-        if T::DTYPE == self.dtype() && self.is_contiguous() && !self.device().is_cuda() {
+        if T::DTYPE == self.dtype() && self.is_contiguous() && !self.device().is_apart() {
             let _scope = Scope::enter(|| "to_vec");
             let mut out = Vec::<T>::with_capacity(self.numel());
             // SAFETY: contiguous, `numel` elements of type T, as many as there is room for.
@@ -61,8 +61,8 @@ impl Tensor {
     #[track_caller]
     pub fn item(&self) -> f64 {
         self.assert_single("item");
-        if self.device().is_cuda() {
-            return self.transferred(Device::Cpu).item();
+        if self.device().is_apart() {
+            return self.read("item").item();
         }
         if self.dtype().is_complex() {
             not_real("item", self.dtype());
@@ -84,8 +84,8 @@ impl Tensor {
     #[track_caller]
     pub fn item_i64(&self) -> i64 {
         self.assert_single("item_i64");
-        if self.device().is_cuda() {
-            return self.transferred(Device::Cpu).item_i64();
+        if self.device().is_apart() {
+            return self.read("item_i64").item_i64();
         }
         if self.dtype().is_complex() {
             not_real("item_i64", self.dtype());
@@ -105,6 +105,28 @@ impl Tensor {
     pub fn item_complex(&self) -> Complex<f64> {
         self.assert_single("item_complex");
         self.to_vec::<Complex<f64>>()[0]
+    }
+
+    /// On the host, for an op that looks at values.
+    #[track_caller]
+    fn read(&self, op: &str) -> Tensor {
+        self.assert_has_values(op);
+        self.transferred(Device::Cpu)
+    }
+
+    /// Refuses a tensor without values, on behalf of an op whose result's shape depends on them.
+    #[track_caller]
+    pub(crate) fn assert_has_values(&self, op: &str) {
+        if self.device().is_meta() {
+            no_values(Some(op));
+        }
+    }
+
+    /// Whether the only element is true; `without_values` for one that has no value. For an op that looks at values
+    /// to choose among ways that give the same shapes.
+    #[track_caller]
+    pub(crate) fn is_true_or(&self, without_values: bool) -> bool {
+        if self.device().is_meta() { without_values } else { self.item() != 0.0 }
     }
 
     #[track_caller]
@@ -186,8 +208,8 @@ impl Tensor {
     #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn for_each_element<T: Element>(&self, mut f: impl FnMut(T)) {
         assert_eq!(T::DTYPE, self.dtype());
-        if self.device().is_cuda() {
-            return self.transferred(Device::Cpu).for_each_element(f);
+        if self.device().is_apart() {
+            return self.read("to_vec").for_each_element(f);
         }
         let _scope = Scope::enter(|| "to_vec");
         // Rows: all of a contiguous tensor is one.

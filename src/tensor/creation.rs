@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use super::default_device::default_device;
 use super::{Complex, Device, Dtype, Element, Scalar, Shape, Tensor, dispatch};
 use crate::cpu::elementwise::streaming::zero;
 use crate::cuda;
@@ -52,14 +53,21 @@ impl TensorOptions {
     /// A tensor that was computed on the host, as these options want it.
     #[track_caller]
     pub(crate) fn finish(self, t: Tensor) -> Tensor {
-        let t = if self.device == Device::Cpu { t } else { t.transferred(self.device) };
+        let t = match self.device {
+            Device::Cpu => t,
+            device => {
+                let there = t.transferred(device);
+                there.note_initial(move |there| _ = there.copy_(&t), 0);
+                there
+            }
+        };
         if self.requires_grad { t.requires_grad_(true) } else { t }
     }
 }
 
 impl Default for TensorOptions {
     fn default() -> Self {
-        TensorOptions { dtype: default_dtype(), device: Device::Cpu, requires_grad: false }
+        TensorOptions { dtype: default_dtype(), device: default_device(), requires_grad: false }
     }
 }
 
@@ -105,7 +113,10 @@ impl Tensor {
         options: impl Into<TensorOptions>,
     ) -> Tensor {
         let value = value.into();
-        options.into().made(shape, |t| t.fill_contiguous(value, 0))
+        options.into().made(shape, |t| {
+            t.fill_contiguous(value, 0);
+            t.note_initial(move |t| _ = t.fill_(value), 0);
+        })
     }
 
     /// Zeros (`torch.zeros`).
@@ -160,7 +171,7 @@ impl Tensor {
     /// ```
     pub fn scalar(value: impl Into<Scalar>) -> Tensor {
         let value = value.into();
-        Tensor::full([], value, value.dtype())
+        Tensor::full([], value, value.dtype().on_host())
     }
 
     /// A copy of `data` in row-major order.
@@ -182,7 +193,7 @@ impl Tensor {
                 format!("{} elements do not fill shape {shape:?}", data.len()),
             ));
         }
-        let t = Tensor::empty(shape, T::DTYPE);
+        let t = Tensor::empty(shape, T::DTYPE.on_host());
         // SAFETY: the new tensor is contiguous, has `data.len()` elements of type T and no other user.
         unsafe { t.data_ptr().cast::<T>().copy_from_nonoverlapping(data.as_ptr(), data.len()) };
         t
@@ -229,7 +240,7 @@ impl Tensor {
             }
             _ => ((e - s) / d).ceil() as usize,
         };
-        let t = Tensor::empty([n], options.dtype);
+        let t = Tensor::empty([n], options.dtype.on_host());
         dispatch!(options.dtype, T => {
             // SAFETY: new, contiguous, n elements of type T, no other user.
             let out = unsafe { std::slice::from_raw_parts_mut(t.data_ptr().cast::<T>(), n) };
@@ -264,12 +275,12 @@ impl Tensor {
         let integers = numbers.iter().all(|number| matches!(number, Scalar::I(_)));
         let dtype = if integers { Dtype::I64 } else { default_dtype() };
         let [start, end, step] = numbers;
-        Tensor::arange(start, end, step, dtype)
+        Tensor::arange(start, end, step, dtype.on_host())
     }
 
     /// `0, 1, ..., n - 1` as i64.
     pub fn range(n: usize) -> Tensor {
-        Tensor::arange(0i64, n, 1i64, Dtype::I64)
+        Tensor::arange(0i64, n, 1i64, Dtype::I64.on_host())
     }
 
     /// `steps` values evenly spaced from `start` to `end`, both included (`torch.linspace`).
@@ -287,7 +298,7 @@ impl Tensor {
         options: impl Into<TensorOptions>,
     ) -> Tensor {
         let options = options.into();
-        let t = Tensor::empty([steps], options.dtype);
+        let t = Tensor::empty([steps], options.dtype.on_host());
         let step = if steps > 1 { (end - start) / (steps - 1) as f64 } else { 0.0 };
         dispatch!(options.dtype, T => {
             // SAFETY: new, contiguous, `steps` elements of type T, no other user.
@@ -303,8 +314,8 @@ impl Tensor {
     /// Fills a contiguous tensor, which the caller may write; zeros are [written](zero) `together` with so many bytes.
     pub(crate) fn fill_contiguous(&self, value: Scalar, together: usize) {
         let n = self.numel();
-        if let Device::Cuda(index) = self.device() {
-            return self.fill_on_cuda(index, value);
+        if let Some(index) = self.device().kernels() {
+            return self.fill_by_kernel(index, value);
         }
         if value.to_f64() == 0.0 && value.to_f64().is_sign_positive() {
             // SAFETY: contiguous and `n` elements long; all dtypes have 0 as all-zero bytes.
@@ -320,8 +331,8 @@ impl Tensor {
 
     #[cold]
     #[track_caller]
-    fn fill_on_cuda(&self, index: usize, value: Scalar) {
-        let (one, size) = (Tensor::full([1], value, self.dtype()), self.dtype().size());
+    fn fill_by_kernel(&self, index: usize, value: Scalar) {
+        let (one, size) = (Tensor::full([1], value, self.dtype().on_host()), self.dtype().size());
         // SAFETY: an element of that many bytes.
         let element = unsafe { std::slice::from_raw_parts(one.data_ptr(), size) };
         let stream = cuda::Stream::current(index);

@@ -3,8 +3,10 @@
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
+use super::initial::Unknown;
 use super::{Dtype, Layout, MOVED, Tensor};
 use crate::error::{Error, throw};
+use crate::storage::Storage;
 
 /// A tensor's dtype, which only [`Tensor::set_data`] changes.
 pub(super) struct DtypeCell(AtomicU8);
@@ -41,6 +43,12 @@ impl Tensor {
         let first = layout.offset;
         let length = layout.extent().saturating_sub(first);
         let line = Layout { offset: first, ..Layout::contiguous(&[length]) };
+        let is_all = first == 0 && length * self.dtype().size() == self.storage().nbytes();
+        let initial = match self.initial() {
+            Ok(_) if !is_all => Err(Unknown::Part),
+            known => known,
+        };
+        let before = self.dtype();
         let old = Tensor::from_parts(self.storage().clone(), line, self.dtype());
         let new = crate::autograd::no_grad(|| convert(&old));
         drop(old);
@@ -61,6 +69,20 @@ impl Tensor {
         // after this.
         unsafe { self.0.storage.replace(storage) };
         self.0.dtype.set(dtype);
+        if initial.as_ref().err() != Some(&Unknown::NotFromMeta) {
+            self.keep_initial(initial, dtype != before);
+        }
+    }
+
+    /// Makes this a tensor over another storage, at the same place in it.
+    ///
+    /// # Safety
+    /// *Sole use*, as of [`set_data`](Self::set_data).
+    pub(crate) unsafe fn set_storage(&self, storage: &Storage) {
+        let end = self.layout().extent() * self.dtype().size();
+        assert!(end <= storage.nbytes(), "{end} bytes are more than {}", storage.nbytes());
+        // SAFETY: *Sole use*.
+        unsafe { self.0.storage.become_other(storage) };
     }
 
     /// The layout of a tensor that was moved.

@@ -13,7 +13,9 @@
 mod access;
 mod creation;
 mod data;
+mod default_device;
 pub(crate) mod dtype;
+pub(crate) mod initial;
 #[doc(hidden)]
 pub mod layout;
 mod print;
@@ -37,6 +39,7 @@ use data::DtypeCell;
 pub use crate::storage::Device;
 
 pub use creation::{TensorOptions, default_dtype};
+pub use default_device::default_device;
 pub(crate) use dtype::dispatch;
 pub use dtype::{Complex, Dtype, Element};
 pub use layout::{Layout, Shape, Strides, broadcast_shapes};

@@ -124,6 +124,16 @@ impl Tensor {
 
 impl fmt::Display for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.device().is_meta() {
+            write!(
+                f,
+                "tensor(..., device='meta', size={:?}, dtype={}",
+                self.shape(),
+                self.dtype()
+            )?;
+            let grad = if self.requires_grad() { ", requires_grad=true)" } else { ")" };
+            return f.write_str(grad);
+        }
         let cut = self.numel() > WHOLE;
         let (real, imag) = self.columns(&self.shown(cut));
         write!(f, "tensor(")?;
@@ -148,7 +158,7 @@ impl fmt::Display for Tensor {
         if self.numel() == 0 && self.dim() != 1 {
             write!(f, ", size={:?}", self.shape())?;
         }
-        if self.device().is_cuda() {
+        if self.device().is_apart() {
             write!(f, ", device='{}'", self.device())?;
         }
         match self.grad_fn() {

@@ -46,6 +46,12 @@ impl Tensor {
     /// between the elements comes along.
     #[track_caller]
     pub(crate) fn transferred(&self, device: Device) -> Tensor {
+        if self.device().is_meta() {
+            throw(Error::Device(format!(
+                "to: a tensor on meta has no values that {device} could get; give its module memory with \
+                 `Module::to_empty(\"{device}\")`, and values with `Module::reset_parameters()` or `load_state_dict`"
+            )));
+        }
         let (low, bytes) = self.span();
         let storage = Storage::on(device, bytes);
         let from = self.storage().address().wrapping_add(low * self.dtype().size());
@@ -91,6 +97,9 @@ impl Tensor {
 /// # Safety
 /// Both are `bytes` long, and `from` stays so until its device's current stream has done the copy.
 unsafe fn transfer(to: &Storage, from: *mut u8, source: Device, bytes: usize) -> Result<()> {
+    if to.device().is_meta() {
+        return Ok(());
+    }
     let target = to.address();
     // SAFETY: this function's contract: both are `bytes` long, and `from` stays.
     unsafe {
@@ -109,6 +118,8 @@ unsafe fn transfer(to: &Storage, from: *mut u8, source: Device, bytes: usize) ->
             (Device::Cuda(a), Device::Cuda(b)) if a == b => {
                 copy::device_to_device(target, from, bytes, Stream::current(a)?)?;
             }
+            // The one is without memory; the other was refused.
+            (Device::Meta, _) | (_, Device::Meta) => {}
             (Device::Cuda(a), Device::Cuda(b)) => {
                 let (there, here) = (Stream::current(a)?, Stream::current(b)?);
                 // The target's memory may still be in use by work that was enqueued before it was freed.

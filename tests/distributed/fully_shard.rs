@@ -2,6 +2,7 @@
 //! given back; and what users do beside training.
 
 mod equal;
+mod meta;
 mod uses;
 
 use std::path::PathBuf;

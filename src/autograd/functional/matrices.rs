@@ -136,7 +136,7 @@ fn columns(
 /// The parts along a new dimension, in that shape.
 fn stack(parts: &[Tensor], dim: i64, shape: &[usize], like: &Tensor) -> Tensor {
     if parts.is_empty() {
-        return Tensor::zeros(shape, like.dtype());
+        return Tensor::zeros(shape, (like.dtype(), like.device()));
     }
     enable_grad(|| Tensor::stack(parts, dim).reshape_to(shape))
 }

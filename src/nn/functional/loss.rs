@@ -442,7 +442,7 @@ pub fn gaussian_nll_loss(
     } else {
         throw(Error::shape(op, format!("variances of shape {v:?} for input {x:?}")))
     };
-    if var.lt(0i64).any().item() != 0.0 {
+    if var.lt(0i64).any().is_true_or(false) {
         throw(Error::argument(op, "var", "a variance is negative"));
     }
     // The limit changes the value, but not the gradient.

@@ -9,7 +9,11 @@ use crate::tensor::{Dtype, Tensor};
 /// A named tensor's line in the comparison.
 fn describe(name: &str, t: &Tensor) -> String {
     let grad = if t.requires_grad() { "" } else { ", no gradient" };
-    let place = if t.device() == Device::Cpu { "" } else { ", cuda" };
+    let place = match t.device() {
+        Device::Cpu => "",
+        Device::Meta => ", meta",
+        _ => ", cuda",
+    };
     format!("`{name}` {} {:?}{place}{grad}", t.dtype(), t.shape())
 }
 

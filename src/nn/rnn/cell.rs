@@ -60,7 +60,7 @@ fn next_state(
     state: &[Tensor],
     (weight_ih, bias_ih): (&Tensor, Option<&Tensor>),
 ) -> Vec<Tensor> {
-    if !x.device().is_cuda() {
+    if !x.device().is_apart() {
         return step(cell, recurrent, &x.linear(weight_ih, bias_ih), state);
     }
     let sizes = &[x.size(0)];

@@ -320,7 +320,8 @@ impl<M: Module + Clone> Parametrized<M> {
                 let parameter = self.parameter(name);
                 let list = ParametrizationList::new(&parameter, parametrization);
                 // Of the right shape, for those who print or ask, in the memory of one number.
-                let room = Tensor::zeros([1], parameter.dtype()).expand(parameter.shape());
+                let room = Tensor::zeros([1], (parameter.dtype(), parameter.device()))
+                    .expand(parameter.shape());
                 put(&mut self.module, name, room);
                 self.lists.0.push((name.to_owned(), list));
             }

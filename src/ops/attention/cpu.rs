@@ -21,8 +21,8 @@ pub(super) fn forward(
     let dtype = q.dtype();
     let [q, k, v] = [q, k, v].map(|t| Operand::new(t, &plan.batch));
     let mask = mask.map(|m| Operand::mask(m, plan));
-    let y = Tensor::empty(plan.with_batch([a.queries, a.width]), dtype.compute());
-    let logsum = Tensor::empty(plan.with_batch([a.queries, 1]), dtype.compute());
+    let y = Tensor::empty(plan.with_batch([a.queries, a.width]), dtype.compute().on_host());
+    let logsum = Tensor::empty(plan.with_batch([a.queries, 1]), dtype.compute().on_host());
     // Each share of a batch item's queries packs its keys: only as many as there are threads.
     let count = plan.count();
     let shares = get_num_threads().div_ceil(count.max(1)).min(a.queries.div_ceil(64)).max(1);
@@ -59,7 +59,8 @@ pub(super) fn backward(
     let [q, k, v] = [q, k, v].map(|t| Operand::new(t, &plan.batch));
     let mask = mask.map(|m| Operand::mask(m, plan));
     let (y, dy) = (compute_type::widen(y), compute_type::widen(dy));
-    let zeros = |rows, columns| Tensor::zeros(plan.with_batch([rows, columns]), dtype.compute());
+    let zeros =
+        |rows, columns| Tensor::zeros(plan.with_batch([rows, columns]), dtype.compute().on_host());
     let grads = [zeros(a.queries, a.depth), zeros(a.keys, a.depth), zeros(a.keys, a.width)];
     let flops = 10 * a.queries * a.keys * (a.depth + a.width);
     dispatch!(compute dtype.compute(), "scaled_dot_product_attention", T => {

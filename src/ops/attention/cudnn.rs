@@ -40,7 +40,12 @@ impl<'a> Call<'a> {
             _ => return None,
         };
         let allowed = backends::cuda::cudnn_sdp_enabled() && backends::cudnn::enabled();
-        if mask.is_some() || !plan.fits_halves() || !allowed || !cudnn::is_available() {
+        if mask.is_some()
+            || !plan.fits_halves()
+            || !allowed
+            || gpu.is_nowhere()
+            || !cudnn::is_available()
+        {
             return None;
         }
         let heads = heads(&plan.batch, qkv)?;

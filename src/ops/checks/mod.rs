@@ -5,6 +5,7 @@
 //! Knows no op by name: an op is here by the samples beside it.
 
 mod edges;
+mod meta;
 mod on_gpu;
 pub(in crate::ops) mod samples;
 

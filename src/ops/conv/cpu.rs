@@ -85,7 +85,7 @@ pub(crate) fn forward(shape: &Shape, x: &Tensor, weight: &Tensor, bias: Option<&
     let dtype = x.dtype();
     let (x, w, bias) =
         (compute_type::widen(x), compute_type::widen(weight), bias.map(compute_type::widen));
-    let out = Tensor::empty(shape.y(), x.dtype());
+    let out = Tensor::empty(shape.y(), x.dtype().on_host());
     if out.numel() == 0 {
         return compute_type::narrow(out, dtype);
     }
@@ -136,9 +136,9 @@ pub(crate) fn forward_kernel<T: Tiled + Element>(
 /// Room for dx, with zeros where no tap reaches.
 pub(super) fn room_for_data(shape: &Shape, dtype: Dtype) -> Tensor {
     if shape.reaches_all() && shape.batch > 0 {
-        Tensor::empty(shape.x(), dtype)
+        Tensor::empty(shape.x(), dtype.on_host())
     } else {
-        Tensor::zeros(shape.x(), dtype)
+        Tensor::zeros(shape.x(), dtype.on_host())
     }
 }
 
@@ -302,7 +302,7 @@ pub(crate) fn weight_gradient(
     let dtype = dy.dtype();
     let (dy, x) = (compute_type::widen(dy), compute_type::widen(x));
     if dy.numel() == 0 {
-        return compute_type::narrow(Tensor::zeros(shape.weight(), dy.dtype()), dtype);
+        return compute_type::narrow(Tensor::zeros(shape.weight(), dy.dtype().on_host()), dtype);
     }
     let out = place_or_new(place, &shape.weight(), dy.dtype());
     dispatch!(compute dy.dtype(), "conv2d", T => {
@@ -316,7 +316,7 @@ pub(crate) fn weight_gradient(
 /// `place` if it is as wanted, else a new tensor.
 pub(crate) fn place_or_new(place: Option<Tensor>, shape: &[usize], dtype: Dtype) -> Tensor {
     let fits = |place: &Tensor| (place.shape(), place.dtype()) == (shape, dtype);
-    place.filter(fits).unwrap_or_else(|| Tensor::empty(shape, dtype))
+    place.filter(fits).unwrap_or_else(|| Tensor::empty(shape, dtype.on_host()))
 }
 
 /// dw from contiguous dy and x.
@@ -376,7 +376,7 @@ pub(crate) fn bias_gradient(dy: &Tensor) -> Tensor {
     }
     let (dtype, dy) = (dy.dtype(), compute_type::widen(dy));
     let (batch, channels) = (dy.shape()[0], dy.shape()[1]);
-    let out = Tensor::empty([channels], dy.dtype());
+    let out = Tensor::empty([channels], dy.dtype().on_host());
     dispatch!(compute dy.dtype(), "conv2d", T => {
         // SAFETY: `widen` gives a contiguous tensor of this type; `out` is new.
         let (dy, out) = unsafe { (dy.as_slice::<T>(), out.as_mut_slice::<T>()) };

@@ -95,7 +95,12 @@ impl<'a> Call<'a> {
         // Filters that see one channel are bound by memory, and ours read it once.
         let ours = geometry.is_depthwise() && !halves;
         let empty = operands.iter().any(|t| t.numel() == 0) || out.contains(&0);
-        if ours || empty || !backends::cudnn::enabled() || !cudnn::is_available() {
+        if ours
+            || empty
+            || !backends::cudnn::enabled()
+            || gpu.is_nowhere()
+            || !cudnn::is_available()
+        {
             return None;
         }
         let last = match out.len() {

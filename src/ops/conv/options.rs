@@ -74,7 +74,7 @@ impl<const D: usize> ConvOptions<D> {
                 let d = x.dim() - D + d;
                 let mut shape = x.layout().shape.clone();
                 shape[d] = 1;
-                x = Tensor::cat(&[&x, &Tensor::zeros(&shape, x.dtype())], d as i64);
+                x = Tensor::cat(&[&x, &Tensor::zeros(&shape, (x.dtype(), x.device()))], d as i64);
             }
         }
         (x, ConvOptions { padding: total.map(|t| t / 2), ..self })

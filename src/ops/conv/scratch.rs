@@ -7,7 +7,7 @@ use crate::cpu::{
 use crate::tensor::{Element, Tensor};
 
 pub(super) fn scratch<T: Tiled + Element>(len: usize) -> Tensor {
-    Tensor::empty([len], T::DTYPE)
+    Tensor::empty([len], T::DTYPE.on_host())
 }
 
 /// The field of a window for tiles of this type.

@@ -326,7 +326,7 @@ impl Products for Volume {
         let dtype = x.dtype();
         let (x, w, bias) =
             (compute_type::widen(x), compute_type::widen(weight), bias.map(compute_type::widen));
-        let out = Tensor::empty(self.y(), x.dtype());
+        let out = Tensor::empty(self.y(), x.dtype().on_host());
         if out.numel() > 0 {
             dispatch!(compute x.dtype(), "conv3d", T => {
                 // SAFETY: `widen` gives contiguous tensors of this type; `out` is new.
@@ -349,9 +349,9 @@ impl Products for Volume {
             .all(|rest| !self.residue(rest).1.is_empty());
         let covered = reached && self.flat(1, self.channels, self.outputs).reaches_all();
         let out = if covered {
-            Tensor::empty(self.x(), dy.dtype())
+            Tensor::empty(self.x(), dy.dtype().on_host())
         } else {
-            Tensor::zeros(self.x(), dy.dtype())
+            Tensor::zeros(self.x(), dy.dtype().on_host())
         };
         if out.numel() > 0 {
             dispatch!(compute dy.dtype(), "conv3d", T => {

@@ -22,7 +22,7 @@ impl Tensor {
         options: impl Into<TensorOptions>,
     ) -> Tensor {
         let options = options.into();
-        let exponents = Tensor::linspace(start, end, steps, Dtype::F64).to_vec::<f64>();
+        let exponents = Tensor::linspace(start, end, steps, Dtype::F64.on_host()).to_vec::<f64>();
         let powers: Vec<f64> = exponents.into_iter().map(|e| base.powf(e)).collect();
         options.finish(Tensor::from(powers).to_dtype(options.dtype))
     }
@@ -114,7 +114,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn tril_indices(rows: usize, columns: usize, offset: i64) -> Tensor {
-        Tensor::ones([rows, columns], Dtype::Bool).tril(offset).nonzero().t().contiguous()
+        Tensor::ones([rows, columns], Dtype::Bool.on_host()).tril(offset).nonzero().t().contiguous()
     }
 
     /// Rows and columns of the upper triangle from `offset` on, `[2, n]` (`torch.triu_indices`).
@@ -125,7 +125,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn triu_indices(rows: usize, columns: usize, offset: i64) -> Tensor {
-        Tensor::ones([rows, columns], Dtype::Bool).triu(offset).nonzero().t().contiguous()
+        Tensor::ones([rows, columns], Dtype::Bool.on_host()).triu(offset).nonzero().t().contiguous()
     }
 
     /// Powers 0 to `n` - 1 of the last dimension's elements as a new last dimension

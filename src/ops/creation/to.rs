@@ -66,7 +66,7 @@ impl Tensor {
     /// assert!(x.to("cpu").ptr_eq(&x));
     /// assert_eq!(x.to(Dtype::I64).to_vec::<i64>(), [1, 2]);
     /// let message = catch(|| x.to("gpu")).unwrap_err().to_string();
-    /// assert_eq!(message, "device: `gpu` is not a device; use cpu, cuda or cuda:N");
+    /// assert_eq!(message, "device: `gpu` is not a device; use cpu, cuda, cuda:N or meta");
     /// ```
     ///
     /// # Panics

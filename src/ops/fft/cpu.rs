@@ -145,7 +145,7 @@ fn transform_real<T: Real>(lines: &Tensor, scale: f64) -> Tensor {
     let m = n / 2 + 1;
     let mut shape: Shape = lines.shape().into();
     *shape.last_mut().expect("lines are the last dimension") = m;
-    let out = Tensor::empty(&shape, T::DTYPE.to_complex());
+    let out = Tensor::empty(&shape, T::DTYPE.to_complex().on_host());
     if out.numel() == 0 {
         return out;
     }
@@ -199,7 +199,7 @@ fn transform_half<T: Real>(lines: &Tensor, n: usize, scale: f64) -> Tensor {
     let m = n / 2 + 1;
     let mut shape: Shape = lines.shape().into();
     *shape.last_mut().expect("lines are the last dimension") = n;
-    let out = Tensor::empty(&shape, T::DTYPE);
+    let out = Tensor::empty(&shape, T::DTYPE.on_host());
     if out.numel() == 0 {
         return out;
     }

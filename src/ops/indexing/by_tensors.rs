@@ -38,7 +38,8 @@ struct Plan {
 impl Plan {
     #[track_caller]
     fn new(op: &str, x: &Tensor, indices: &[Option<&Tensor>]) -> Plan {
-        if let (Some((d, mask)), true) = (lone_mask(indices), x.device().is_cuda()) {
+        if let (Some((d, mask)), true) = (lone_mask(indices), x.device().is_apart()) {
+            mask.assert_has_values(op);
             return Plan::of_mask(op, x, d, mask);
         }
         let (mut dims, mut lists) = (Vec::<usize>::new(), Vec::<Tensor>::new());
@@ -228,9 +229,10 @@ impl Tensor {
     /// Throws when the indices do not fit the shape or each other, or one is out of range.
     #[track_caller]
     pub fn index(&self, indices: &[Option<&Tensor>]) -> Tensor {
-        if let (Some((0, mask)), true) = (lone_mask(indices), self.device().is_cuda())
+        if let (Some((0, mask)), true) = (lone_mask(indices), self.device().is_apart())
             && mask.shape() == self.shape()
         {
+            mask.assert_has_values("index");
             return self.masked_select(mask);
         }
         let plan = Plan::new("index", self, indices);
@@ -265,7 +267,7 @@ impl Tensor {
                 format!("the values hold {}, the tensor {}", values.dtype(), self.dtype()),
             ));
         }
-        if let (Some((d, mask)), true) = (lone_mask(indices), self.device().is_cuda()) {
+        if let (Some((d, mask)), true) = (lone_mask(indices), self.device().is_apart()) {
             return put_by_mask(self, d, mask, values, accumulate);
         }
         let plan = Plan::new("index_put_", self, indices);

@@ -24,7 +24,7 @@ pub(in crate::ops) fn checked(indices: &Tensor, rows: usize) -> Tensor {
         ));
     }
     let indices = indices.detach().to_dtype(Dtype::I64).contiguous();
-    if indices.device().is_cuda() {
+    if indices.device().is_apart() {
         return indices;
     }
     // SAFETY: contiguous i64; nobody writes to it.

@@ -261,7 +261,7 @@ fn in_corner(g: Tensor, shape: &[usize]) -> Tensor {
 /// [`Tensor::gather`] on the host; `index` is dense.
 #[track_caller]
 fn gathered(x: &Tensor, d: usize, index: &Tensor) -> Tensor {
-    let out = Tensor::empty(index.shape(), x.dtype());
+    let out = Tensor::empty(index.shape(), x.dtype().on_host());
     let dense = x.detach().contiguous();
     let places = Places::new(index, d, x.shape(), index.shape());
     let n = x.shape().get(d).copied().unwrap_or(1);
@@ -579,6 +579,10 @@ impl Tensor {
         }
         let num_classes = match num_classes.into() {
             Some(n) => n,
+            None if self.device().is_meta() => {
+                let what = "missing, and an index on meta has no values that tell it";
+                throw(Error::argument("one_hot", "num_classes", what))
+            }
             None if self.numel() > 0 => (self.max().item_i64() + 1).max(0) as usize,
             None => {
                 throw(Error::argument("one_hot", "num_classes", "missing, and no index tells it"))

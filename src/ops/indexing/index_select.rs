@@ -29,7 +29,7 @@ use crate::tensor::{Dtype, Scalar, Tensor, dispatch};
 #[track_caller]
 pub(in crate::ops) fn checked_index(op: &str, index: &Tensor, n: usize) -> Tensor {
     let index = dense_index(op, index);
-    if index.device().is_cuda() {
+    if index.device().is_apart() {
         return index;
     }
     // SAFETY: contiguous i64; nobody writes to it.
@@ -185,7 +185,7 @@ pub(in crate::ops) fn take_slices(x: &Tensor, d: usize, index: &Tensor) -> Tenso
         *size = index.len();
     }
     assert!(x.is_contiguous());
-    let out = Tensor::empty(&shape, x.dtype());
+    let out = Tensor::empty(&shape, x.dtype().on_host());
     let (row, m) = (inner * x.dtype().size(), index.len());
     let (from, to) = (Shared(x.data_ptr()), SharedMut(out.data_ptr()));
     let far = row.is_multiple_of(LINE)

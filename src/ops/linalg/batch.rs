@@ -27,6 +27,9 @@ impl Batch {
     /// for the results, as PyTorch does.
     #[track_caller]
     pub fn expect(&self, op: &str, message: impl Fn(i32) -> String) {
+        if self.info.device().is_meta() {
+            return;
+        }
         let all = self.info.to_vec::<i32>();
         if let Some(i) = all.iter().position(|&info| info != 0) {
             let which = match self.info.dim() {

@@ -43,7 +43,7 @@ pub fn det(a: &Tensor) -> Tensor {
         move |ctx| {
             let (a, d, g) = (ctx.get(&a), ctx.get(&d), ctx.grad(0));
             let matrices = |x: &Tensor| x.unsqueeze(-1).unsqueeze(-1);
-            smallvec![Some(if d.detach().eq(0.0).any().item() == 0.0 {
+            smallvec![Some(if !d.detach().eq(0.0).any().is_true_or(false) {
                 matrices(&(g * d)) * inv_ex(&a).0.mt()
             } else if ctx.create_graph() && a.size(-1) <= MINORS {
                 matrices(&g) * minors(&a)

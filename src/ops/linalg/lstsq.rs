@@ -106,7 +106,7 @@ pub fn lstsq(a: &Tensor, b: &Tensor, options: LstsqOptions) -> Lstsq {
     let rtol = options.rcond.map(Into::into);
     let Parts { pinv, values, rank } = parts(op, &a, RankOptions { rtol, ..Default::default() });
     let (m, n) = (a.size(-2), a.size(-1));
-    let full = rank.to_vec::<i64>().iter().all(|&rank| rank as usize == m.min(n));
+    let full = rank.eq(m.min(n)).all().is_true_or(true);
     if options.driver == LstsqDriver::Gels && !full {
         let message = "a matrix has less than full rank; the other drivers take it";
         throw(Error::argument(op, "A", message));

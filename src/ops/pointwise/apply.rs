@@ -23,7 +23,6 @@ use crate::cuda;
 use crate::error::{Error, throw};
 use crate::loops::{Compute, Constant, Operand as Buffer};
 use crate::profiler;
-use crate::storage::Device;
 use crate::tensor::{Dtype, Operand, Scalar, Tensor, can_cast};
 
 /// The inputs' shapes, for a profile; a number has none.
@@ -181,7 +180,7 @@ pub(super) unsafe fn run_alike(
     inputs: &[Operand<'_>],
     params: &[Scalar],
 ) {
-    if output.device().is_cuda() {
+    if output.device().is_apart() {
         let compute = compute_of(output.dtype());
         // SAFETY: this function's contract: the output is like the inputs, and overlaps one only
         // when it is the same view.
@@ -399,7 +398,7 @@ pub fn apply_update(row: &'static Row, inputs: &[&Tensor], params: &[Scalar]) {
             ));
         }
     }
-    if first.device().is_cuda() && batched_updates::waits(row, inputs, params) {
+    if first.device().is_apart() && batched_updates::waits(row, inputs, params) {
         outputs.iter().for_each(|output| output.storage().bump_version());
         return;
     }
@@ -425,7 +424,7 @@ pub(super) unsafe fn run(
     inputs: &[Operand<'_>],
     params: &[Scalar],
 ) {
-    if device_of(inputs).is_cuda() || outputs[0].device().is_cuda() {
+    if device_of(inputs).is_apart() || outputs[0].device().is_apart() {
         // SAFETY: this function's contract, which is that of all devices.
         return unsafe { on_cuda(kernel, kind, compute, outputs, inputs, params) };
     }
@@ -468,7 +467,7 @@ unsafe fn on_cuda(
             Operand::Scalar(s) => Buffer::Constant(constant(*s)),
             Operand::Tensor(t) if t.device() == device => buffer(t, kind),
             // A number, as PyTorch has it.
-            Operand::Tensor(t) if t.dim() == 0 && !t.device().is_cuda() => {
+            Operand::Tensor(t) if t.dim() == 0 && !t.device().is_apart() => {
                 Buffer::Constant(match t.dtype().is_floating_point() {
                     true => Constant::F(t.item()),
                     false => Constant::I(t.item_i64()),
@@ -481,7 +480,7 @@ unsafe fn on_cuda(
         });
     }
     let (params, shape) = (constants(params), outputs[0].shape());
-    let Device::Cuda(index) = device else {
+    let Some(index) = device.kernels() else {
         throw(Error::Device(format!("an operand on a GPU cannot be written to one on {device}")))
     };
     // SAFETY: tensors' layouts lie inside their storages, which stay until the stream has done the work,

@@ -342,6 +342,7 @@ impl Tensor {
     /// As `isclose`.
     #[track_caller]
     pub fn allclose(&self, other: &Tensor, limits: Closeness) -> bool {
+        self.assert_has_values("allclose");
         self.isclose(other, limits).all().item() != 0.0
     }
 
@@ -353,7 +354,9 @@ impl Tensor {
     /// assert!(x.equal(&Tensor::from([1f32, 2.])));
     /// assert!(!x.equal(&Tensor::from([1f32, 3.])) && !x.equal(&Tensor::from([[1f32, 2.]])));
     /// ```
+    #[track_caller]
     pub fn equal(&self, other: &Tensor) -> bool {
+        self.assert_has_values("equal");
         self.shape() == other.shape() && self.eq(other).all().item() != 0.0
     }
 }

@@ -14,8 +14,8 @@ use crate::cuda;
 use crate::error::{Error, throw};
 use crate::loops::{Compute, Operand as Buffer};
 use crate::profiler;
-use crate::storage::{Device, race::Scope};
-use crate::tensor::{Dtype, Operand, Scalar, Tensor, broadcast_shapes};
+use crate::storage::race::Scope;
+use crate::tensor::{Dtype, Operand, Scalar, Tensor, broadcast_shapes, initial};
 
 struct Identity;
 impl<S> Formula<S, 1, 0, 1> for Identity {
@@ -50,13 +50,13 @@ unsafe fn assign(to: &Tensor, from: &Tensor) {
         return assign_across(to, from);
     }
     // Kernels know no element of sixteen bytes.
-    if to.device().is_cuda() && to.dtype() == Dtype::C128 {
+    if to.device().is_apart() && to.dtype() == Dtype::C128 {
         // SAFETY: the contract is the same.
         return unsafe { assign_parts(to, from) };
     }
     // SAFETY: tensors' layouts lie inside their storages; `to` names no element twice and overlaps nothing of `from`.
     unsafe {
-        if let Device::Cuda(index) = to.device() {
+        if let Some(index) = to.device().kernels() {
             on_cuda(index, to, &buffer(from), identity_type(to, from.dtype()));
         } else if to.dtype() == from.dtype() {
             let elements = |t| {
@@ -115,7 +115,7 @@ unsafe fn on_cuda(index: usize, to: &Tensor, from: &Buffer<'_>, compute: Compute
 /// `from` and the strides give elements of `to`'s type for its shape, and overlap nothing of `to`.
 #[track_caller]
 pub(crate) unsafe fn assign_strided(to: &Tensor, from: *mut u8, strides: &[isize]) {
-    let Device::Cuda(index) = to.device() else {
+    let Some(index) = to.device().kernels() else {
         throw(Error::Device("a strided copy of addresses is for GPUs".to_owned()))
     };
     if to.dtype() == Dtype::C128 {
@@ -180,7 +180,7 @@ unsafe fn set(to: &Tensor, value: Scalar, together: usize) {
         (Compute::I64, Scalar::F(_)) => Compute::F64,
         (compute, _) => compute,
     };
-    if let Device::Cuda(index) = to.device() {
+    if let Some(index) = to.device().kernels() {
         // SAFETY: this function's contract; a constant overlaps nothing.
         return unsafe { on_cuda(index, to, &Buffer::Constant(constant(value)), compute) };
     }
@@ -280,6 +280,12 @@ impl Tensor {
                 ),
             ));
         }
+        if self.device().is_meta() && !source.device().is_meta() && !initial::is_noting() {
+            throw(Error::Device(
+                "copy_: a tensor on meta takes no values; give its module memory with `Module::to_empty(device)` first"
+                    .to_owned(),
+            ));
+        }
         let overlap =
             self.storage().ptr_eq(source.storage()) && buffer(self).overlaps(&buffer(source));
         let apart = overlap.then(|| source.detach().clone_contiguous());
@@ -320,6 +326,7 @@ impl Tensor {
         // SAFETY: no element twice, by the assertion above.
         unsafe { set(self, value, together) };
         record_inplace("fill_", self, &[self], |_| move |_: &BackwardCtx<'_>| smallvec![None]);
+        self.note_initial(move |t| _ = t.fill_number(value, 0), 0);
         self
     }
 

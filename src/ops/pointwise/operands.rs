@@ -205,7 +205,7 @@ fn refuse_shapes(op: &str, a: &[usize], b: &[usize], d: usize) -> ! {
 pub(super) fn device_of(inputs: &[Operand<'_>]) -> Device {
     for input in inputs {
         if let Operand::Tensor(t) = input
-            && t.device().is_cuda()
+            && t.device().is_apart()
         {
             return t.device();
         }

@@ -81,7 +81,7 @@ impl Generator {
             return x.clone();
         }
         let (_, scale) = kept(p);
-        let (y, mask) = drop_elements(x, self.draw(), p);
+        let (y, mask) = drop_elements(x, self.draw_on(x.device()), p);
         record("dropout", &[x], y, |saver| {
             let mask = saver.save(&mask);
             move |ctx| smallvec![Some(apply_mask(&ctx.grad(0), &ctx.get(&mask), scale))]
@@ -96,7 +96,7 @@ fn drop_elements(x: &Tensor, draw: Draw, p: f64) -> (Tensor, Tensor) {
         return cuda::dropout(gpu, &dense, resolve(gpu, draw), p);
     }
     let (threshold, scale) = kept(p);
-    let (y, mask) = (dense.empty_like(), Tensor::empty(x.shape(), Dtype::Bool));
+    let (y, mask) = (dense.empty_like(), Tensor::empty(x.shape(), Dtype::Bool.on_host()));
     dispatch!(float x.dtype(), "dropout", T => {
         let from = Shared(dense.data_ptr().cast::<T>());
         let masks = SharedMut(mask.data_ptr().cast::<bool>());

@@ -9,7 +9,7 @@ use half::{bf16, f16};
 use smallvec::smallvec;
 
 use super::cuda;
-use super::generator::{Draw, Generator};
+use super::generator::{DEFAULT, Draw, Generator};
 use crate::autograd::record_inplace;
 use crate::cpu::{
     arch::vectorize::Kernel, arch::vectorize::vectorize, folds::fold::SharedMut,
@@ -293,7 +293,7 @@ impl Generator {
     #[track_caller]
     fn overwrite<D>(&self, op: &'static str, t: &Tensor, distribution: D)
     where
-        D: Distribution<f64> + Distribution<f32> + Distribution<f16> + Distribution<bf16>,
+        D: Distribution<f64> + Distribution<f32> + Distribution<f16> + Distribution<bf16> + 'static,
         cuda::Shape: From<D>,
     {
         if !t.dtype().is_floating_point() {
@@ -301,7 +301,8 @@ impl Generator {
         }
         let _scope = Scope::enter(|| op);
         t.assert_inplace_legal(op);
-        let draw = self.draw();
+        let before = t.device().is_meta().then(|| self.get_state());
+        let draw = self.draw_on(t.device());
         t.change_dense(|x| {
             if let Some(gpu) = gpu::of(op, &[x]) {
                 return cuda::fill(gpu, x, resolve(gpu, draw), distribution.into());
@@ -312,6 +313,17 @@ impl Generator {
             });
         });
         record_inplace(op, t, &[t], |_| |_: &crate::autograd::BackwardCtx<'_>| smallvec![None]);
+        match before {
+            None => {}
+            Some(_) if draw.of_default => {
+                t.note_initial(move |t| DEFAULT.overwrite(op, t, distribution), 1);
+            }
+            Some(state) => {
+                let again =
+                    move |t: &Tensor| Generator::in_state(state).overwrite(op, t, distribution);
+                t.note_initial(again, 0);
+            }
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! Generators: a seed and a count of draws, the process's own and those of a thread.
 
 use crate::cpu::numbers::philox::PhiloxStream;
+use crate::storage::Device;
+use crate::tensor::initial;
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::hash::BuildHasher;
@@ -214,6 +216,9 @@ impl Generator {
 
     /// The next draw's stream.
     pub(super) fn draw(&self) -> Draw {
+        if std::ptr::eq(self, &DEFAULT) && initial::is_noting() {
+            return counted();
+        }
         self.with_state(|state| {
             let state = state.get_or_insert_with(unpredictable);
             let of_default = std::ptr::eq(self, &DEFAULT);
@@ -225,6 +230,16 @@ impl Generator {
     }
 
     /// `f` of the state: of this thread's copy where this is the default generator in a [`fork_rng`].
+    /// [`draw`](Self::draw) for a tensor on a device: on the meta device the default generator stays where it is.
+    pub(super) fn draw_on(&self, device: Device) -> Draw {
+        if std::ptr::eq(self, &DEFAULT) && device.is_meta() { counted() } else { self.draw() }
+    }
+
+    /// A generator in a state.
+    pub(super) fn in_state(state: GeneratorState) -> Generator {
+        Generator(Mutex::new(Some(state)))
+    }
+
     pub(super) fn with_state<R>(&self, f: impl FnOnce(&mut Option<GeneratorState>) -> R) -> R {
         if std::ptr::eq(self, &DEFAULT)
             && let Some(fork) = FORK.get()
@@ -236,6 +251,11 @@ impl Generator {
         }
         f(&mut self.0.lock())
     }
+}
+
+/// A draw of the default generator that is counted and not made.
+fn counted() -> Draw {
+    Draw { seed: 0, stream: initial::draw() | GENERATOR_STREAMS, of_default: true }
 }
 
 /// A seed from the system's randomness, by way of the standard library's hash keys.

@@ -82,7 +82,7 @@ impl Words {
     /// Of the default generator's next draw.
     #[track_caller]
     pub(in crate::ops) fn of_default(gpu: Gpu) -> Words {
-        resolve(gpu, DEFAULT.draw())
+        resolve(gpu, DEFAULT.draw_on(gpu.device()))
     }
 }
 

@@ -71,7 +71,7 @@ impl Dims {
     pub(super) fn fold<F: Fold<In: Element, Acc: Element>>(&self, f: &F, x: &Tensor) -> Tensor {
         assert_eq!(x.dtype(), F::In::DTYPE);
         let plan = Plan::new(x.shape(), x.strides(), &|d| self.reduced[d]);
-        let out = Tensor::empty(self.shape(x), F::Acc::DTYPE);
+        let out = Tensor::empty(self.shape(x), F::Acc::DTYPE.on_host());
         assert_eq!(plan.outputs(), out.numel());
         // SAFETY: the plan's positions are elements of `x`; each output has its place in `out`, which
         // is fresh, so nobody else uses it.

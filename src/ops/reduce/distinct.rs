@@ -15,9 +15,10 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn unique(&self) -> Unique {
+        self.assert_has_values("unique");
         let (values, places) = self.detach().ravel().sort(0, false);
         let groups = values.unique_consecutive();
-        if self.device().is_cuda() {
+        if self.device().is_apart() {
             let inverse = back(&groups.inverse, &places).reshape_to(self.shape());
             return Unique { inverse, ..groups };
         }
@@ -42,7 +43,8 @@ impl Tensor {
     /// Throws when the dimension is out of range.
     #[track_caller]
     pub fn unique_dim(&self, dim: i64) -> Unique {
-        if self.device().is_cuda() {
+        self.assert_has_values("unique");
+        if self.device().is_apart() {
             return unique_slices_on_gpu(&self.detach(), dim);
         }
         // Numbers in the elements' order stand for them.
@@ -91,6 +93,7 @@ impl Tensor {
     /// Throws when the dimension is out of range.
     #[track_caller]
     pub fn unique_consecutive_dim(&self, dim: i64) -> Unique {
+        self.assert_has_values("unique_consecutive");
         let x = self.detach();
         let n = x.size(dim);
         let differs = (n > 1).then(|| {

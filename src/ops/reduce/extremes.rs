@@ -97,8 +97,8 @@ fn extremes_along<const LARGEST: bool>(
         return cuda::extremes(gpu, LARGEST, x, &dims);
     }
     let wide = x.detach().to_dtype(wide);
-    let values = Tensor::empty(dims.shape(x), wide.dtype());
-    let indices = Tensor::empty(dims.shape(x), Dtype::I64);
+    let values = Tensor::empty(dims.shape(x), wide.dtype().on_host());
+    let indices = Tensor::empty(dims.shape(x), Dtype::I64.on_host());
     match wide.dtype() {
         Dtype::F64 => run::<f64, LARGEST>(&wide, &dims, &values, &indices),
         Dtype::F32 => run::<f32, LARGEST>(&wide, &dims, &values, &indices),
@@ -180,7 +180,7 @@ pub(in crate::ops) fn select_backward(
     } else {
         (grad.unsqueeze(d as i64), indices.unsqueeze(d as i64))
     };
-    if grad.device().is_cuda() && indices.shape()[d] == 1 {
+    if grad.device().is_apart() && indices.shape()[d] == 1 {
         // One pass that writes every element, and can be differentiated.
         let mut along = vec![1; shape.len()];
         along[d] = shape[d];

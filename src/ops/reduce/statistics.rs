@@ -149,6 +149,7 @@ impl Tensor {
     #[track_caller]
     pub fn bincount(&self, weights: Option<&Tensor>, minlength: usize) -> Tensor {
         let list = self.dim() == 1 && self.dtype().is_integral() && self.dtype() != Dtype::Bool;
+        self.assert_has_values("bincount");
         let [least, most] = if list { ends(self) } else { [-1; 2] };
         if least < 0 {
             throw(Error::argument(
@@ -200,6 +201,7 @@ impl Tensor {
         let (mut low, mut high) = (min, max);
         if low == high && self.numel() > 0 {
             let x = self.detach();
+            x.assert_has_values("histc");
             let both = Tensor::stack(&[x.min(), x.max()], 0).to_vec::<f64>();
             (low, high) = (both[0], both[1]);
         }
@@ -410,6 +412,7 @@ impl Tensor {
         let observations = x.size(1);
         let checked = |name: &str, w: &Tensor, integral: bool| {
             let fits = w.shape() == [observations] && w.dtype().is_integral() == integral;
+            w.assert_has_values("cov");
             if !fits || w.to_vec::<f64>().iter().any(|&w| w < 0.0) {
                 throw(Error::argument(
                     "cov",

@@ -117,7 +117,7 @@ impl Plan {
         let (n, width) = (self.hidden, self.cell.gates() * self.hidden);
         let [by_input, by_state] = self
             .biases(operands)
-            .map(|b| b.map_or_else(|| Tensor::zeros([width], dtype), Clone::clone));
+            .map(|b| b.map_or_else(|| Tensor::zeros([width], dtype.on_host()), Clone::clone));
         if self.cell != Cell::Gru {
             return by_input + by_state;
         }
@@ -140,12 +140,13 @@ impl Plan {
         let (dtype, rows, n) = (x.dtype(), x.size(0), self.hidden);
         let bias = self.bias(&operands, dtype);
         let gates = x.matmul(&weight_ih.t());
-        let inner = Tensor::empty([if self.cell.gates() > 1 { rows } else { 0 }, n], dtype);
-        let out = Tensor::empty([rows, n], dtype);
+        let inner =
+            Tensor::empty([if self.cell.gates() > 1 { rows } else { 0 }, n], dtype.on_host());
+        let out = Tensor::empty([rows, n], dtype.on_host());
         let recurrence = self.recurrence();
         flops(self.name(), || self.step_flops(rows));
         dispatch!(compute dtype, self.name(), T => {
-            let packed = Tensor::empty([packed_len::<T>(self.cell.gates(), n, n)], dtype);
+            let packed = Tensor::empty([packed_len::<T>(self.cell.gates(), n, n)], dtype.on_host());
             // SAFETY: contiguous tensors of this type; those that are written are new.
             let (weights, packed) = unsafe { (weight_hh.as_slice::<T>(), packed.as_mut_slice::<T>()) };
             let weights = Panels::columns(self.cell.gates(), n, n, weights, packed);
@@ -209,14 +210,14 @@ impl Plan {
         let dout = widen(&ctx.grad(0));
         let dstates: Vec<Tensor> =
             (1..=first.len()).map(|i| widen(&ctx.grad(i)).clone_contiguous()).collect();
-        let by_input = Tensor::empty([rows, width], compute);
+        let by_input = Tensor::empty([rows, width], compute.on_host());
         let apart = self.cell == Cell::Gru;
-        let by_state = Tensor::empty([if apart { rows } else { 0 }, width], compute);
-        let before = Tensor::empty([rows, n], compute);
+        let by_state = Tensor::empty([if apart { rows } else { 0 }, width], compute.on_host());
+        let before = Tensor::empty([rows, n], compute.on_host());
         let (recurrence, gated) = (self.recurrence(), !kept.is_empty());
         flops(self.name(), || self.step_flops(rows));
         dispatch!(compute compute, self.name(), T => {
-            let packed = Tensor::empty([packed_len::<T>(1, width, n)], compute);
+            let packed = Tensor::empty([packed_len::<T>(1, width, n)], compute.on_host());
             // SAFETY: contiguous tensors of this type; those that are written are new.
             let (weights, packed) = unsafe { (weight_hh.as_slice::<T>(), packed.as_mut_slice::<T>()) };
             let weights = Panels::rows(width, n, weights, packed);

@@ -57,7 +57,7 @@ impl Direction<'_> {
             && !amp::is_active()
             && x.dtype().is_floating_point()
             && inputs().all(|t| t.dtype() == x.dtype() && !t.is_dual())
-            && self.sizes.len() > usize::from(!x.device().is_cuda())
+            && self.sizes.len() > usize::from(!x.device().is_apart())
             && x.numel() > 0
             && self.sizes.is_sorted_by(|a, b| a >= b)
             && x.shape() == [self.sizes.iter().sum(), self.weight_ih.size(1)]

@@ -127,8 +127,9 @@ impl Tensor {
     #[track_caller]
     pub fn repeat_interleave_each(&self, repeats: &Tensor, dim: impl Into<Option<i64>>) -> Tensor {
         let Some(dim) = dim.into() else { return self.ravel().repeat_interleave_each(repeats, 0) };
+        repeats.assert_has_values("repeat_interleave");
         let n = self.size(dim);
-        if self.device().is_cuda() && n > 0 && repeats.dtype().is_integral() {
+        if self.device().is_apart() && n > 0 && repeats.dtype().is_integral() {
             return repeated_on_gpu(self, &repeats.detach().expand(&[n]), dim);
         }
         let counts = repeats.expand(&[n]).to_vec::<i64>();

@@ -6,6 +6,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 
+use super::nowhere::{self, NOWHERE};
 use crate::driver::code::Code;
 use crate::driver::{self, Context, DeviceNumber, driver};
 use crate::memo::once::TryOnce;
@@ -129,6 +130,9 @@ impl fmt::Debug for Uuid {
 /// # Errors
 /// [`Error::Device`] where there is no such device.
 pub fn properties(index: usize) -> Result<&'static Properties> {
+    if index == NOWHERE {
+        return Ok(nowhere::properties());
+    }
     let entry = entry(index)?;
     entry.properties.get_or_try(|| ask(entry.number))
 }

@@ -27,6 +27,9 @@ pub unsafe fn fill_elements(
     count: usize,
     stream: Stream,
 ) -> Result<()> {
+    if stream.is_nowhere() {
+        return Ok(());
+    }
     let mut bits = [0u8; 16];
     bits.chunks_exact_mut(element.len()).for_each(|chunk| chunk.copy_from_slice(element));
     let same = element.iter().all(|byte| *byte == element[0]);

@@ -80,7 +80,7 @@ pub unsafe fn fold<A: Argument>(
     stream: Stream,
 ) -> Result<()> {
     let (outputs, device) = (plan.outputs(), stream.device());
-    if outputs == 0 {
+    if outputs == 0 || stream.is_nowhere() {
         return Ok(());
     }
     let width = 16 / operation.format.size();
@@ -126,7 +126,7 @@ pub unsafe fn fold_wide_columns<A: Argument>(
     op: A,
     stream: Stream,
 ) -> Result<()> {
-    if length == 0 {
+    if length == 0 || stream.is_nowhere() {
         return Ok(());
     }
     let task = Task {

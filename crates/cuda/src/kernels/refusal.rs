@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Acquire};
 
 use parking_lot::Mutex;
 
-use crate::device::MAX_DEVICES;
+use crate::device::{MAX_DEVICES, NOWHERE};
 use crate::driver::code;
 use crate::kernels::launch::Argument;
 use crate::memo::once::TryOnce;
@@ -118,6 +118,9 @@ pub fn in_name_of<R>(op: &str, argument: &'static str, f: impl FnOnce() -> R) ->
 /// # Errors
 /// Where there is no memory for the record.
 pub fn refusal(device: usize, op: &str, argument: &'static str, rule: Rule) -> Result<Refusal> {
+    if device == NOWHERE {
+        return Ok(Refusal::NONE);
+    }
     let place = PLACES[device].get_or_try(|| {
         let block = PinnedBlock::new(size_of::<Refused>())?;
         // SAFETY: new, and of this size; zeros are a record without word.

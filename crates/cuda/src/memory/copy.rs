@@ -72,6 +72,9 @@ pub unsafe fn host_to_device(
 /// # Safety
 /// As the module says.
 pub unsafe fn block_to_device(to: *mut u8, block: PinnedBlock, stream: Stream) -> Result<()> {
+    if stream.is_nowhere() {
+        return Ok(());
+    }
     device::bind(stream.device())?;
     let from = block.as_ptr().cast();
     // SAFETY: the caller's duty; a dropped block waits for the streams that it knows.

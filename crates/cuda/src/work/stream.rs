@@ -12,7 +12,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-use crate::device::{self, DeviceGuard, MAX_DEVICES};
+use crate::device::{self, DeviceGuard, MAX_DEVICES, NOWHERE};
 use crate::driver::code::Code;
 use crate::driver::{self, StreamHandle, driver};
 use crate::memo::once::TryOnce;
@@ -126,6 +126,13 @@ impl Stream {
         if let Some(stream) = STREAMS.get(device).and_then(|s| s.default.get()) {
             return Ok(*stream);
         }
+        if device == NOWHERE {
+            return Ok(Stream {
+                device: NOWHERE as u32,
+                priority: Priority::Normal,
+                handle: StreamHandle::default(),
+            });
+        }
         device::number(device)?;
         STREAMS[device].default.get_or_try(|| create(device, Priority::Normal)).copied()
     }
@@ -147,6 +154,13 @@ impl Stream {
     pub fn set_current(self) {
         OTHERS.store(true, Relaxed);
         CURRENT.with(|streams| streams[self.device()].set(Some(self)));
+    }
+
+    /// Whether it is that of the device without memory, so that work is not started.
+    #[doc(hidden)]
+    #[inline]
+    pub fn is_nowhere(self) -> bool {
+        self.device() == NOWHERE
     }
 
     /// The device's index.
@@ -245,7 +259,11 @@ impl Stream {
     /// [`Error::Device`] where the driver refuses.
     #[inline]
     pub fn is_capturing(self) -> Result<bool> {
-        if is_any_capture_under_way() { self.ask_is_capturing() } else { Ok(false) }
+        if is_any_capture_under_way() && !self.is_nowhere() {
+            self.ask_is_capturing()
+        } else {
+            Ok(false)
+        }
     }
 
     fn ask_is_capturing(self) -> Result<bool> {

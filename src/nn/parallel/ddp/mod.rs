@@ -106,6 +106,14 @@ impl<M: Module> DistributedDataParallel<M> {
             );
             return Err(Error::argument("DistributedDataParallel", "module", what));
         }
+        let named = module.named_parameters().into_iter().chain(module.named_buffers());
+        if let Some((name, _)) = named.into_iter().find(|(_, t)| t.device().is_meta()) {
+            let what = format!(
+                "has `{name}` on meta, without values; give the module memory with `to_empty(device)` and values with \
+                 `reset_parameters()` first"
+            );
+            return Err(Error::argument("DistributedDataParallel", "module", what));
+        }
         if group.world_size() == 1 {
             return Ok(DistributedDataParallel { module, reducer: None, hooks: Vec::new() });
         }

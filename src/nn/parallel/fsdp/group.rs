@@ -52,7 +52,8 @@ pub(super) struct Parts {
     /// This rank's chunks.
     pub(super) flat: Tensor,
     /// The storage of all shards, which is lent what is in `flat`.
-    shards: Storage,
+    pub(super) shards: Storage,
+    pub(super) side: Arc<ShardSide>,
     /// The dtype of the wholes.
     dtype: Dtype,
     pub(super) members: Vec<Member>,
@@ -62,13 +63,13 @@ pub(super) struct Parts {
 pub(super) struct Member {
     pub(super) name: String,
     pub(super) whole: WeakTensor,
-    storage: OnceLock<WeakStorage>,
+    pub(super) storage: Mutex<Option<WeakStorage>>,
     pub(super) shard: Tensor,
 }
 
 #[derive(Default)]
 pub(super) struct State {
-    phase: Phase,
+    pub(super) phase: Phase,
     /// A backward has reached some of the parameters.
     pub(super) in_backward: bool,
     /// How many it has not reached.
@@ -85,7 +86,7 @@ impl State {
 }
 
 #[derive(Default)]
-enum Phase {
+pub(super) enum Phase {
     #[default]
     Away,
     Here(Vec<Whole>),
@@ -93,7 +94,7 @@ enum Phase {
 }
 
 /// The bytes of a line's wholes, and what version those and the shards had.
-struct Whole {
+pub(super) struct Whole {
     memory: Storage,
     versions: Vec<u32>,
     shards: u32,
@@ -106,12 +107,12 @@ pub(super) struct Reducing {
 }
 
 /// Has a group bring its wholes.
-struct WholeSide(Arc<ShardGroup>);
+pub(super) struct WholeSide(pub(super) Arc<ShardGroup>);
 
 /// Has a group give way to its shards, if it is still there.
-struct ShardSide {
+pub(super) struct ShardSide {
     group: OnceLock<Weak<ShardGroup>>,
-    flat: Storage,
+    flat: Tensor,
 }
 
 impl Brings for WholeSide {
@@ -125,7 +126,7 @@ impl Brings for ShardSide {
     fn bring(&self, storage: &Storage) {
         match self.group.get().and_then(Weak::upgrade) {
             Some(group) => group.give_way(),
-            None => storage.lend(&self.flat, 0),
+            None => storage.lend(self.flat.storage(), 0),
         }
     }
 }
@@ -153,12 +154,8 @@ impl ShardGroup {
             let params: Vec<&(String, Tensor)> = plan.params.iter().filter(of_kind).collect();
             let shapes: Vec<&[usize]> = params.iter().map(|(_, p)| p.shape()).collect();
             let line = Line::new(&shapes, world, own);
-            let flat = match device {
-                Device::Cpu if world > 1 => plan.shards.empty_shared(&[line.numel], own)?,
-                device => Tensor::empty([line.numel], (own, device)),
-            };
-            flat.fill_(0.0);
-            let side = ShardSide { group: OnceLock::new(), flat: flat.storage().clone() };
+            let flat = room(&plan.shards, line.numel, own, device)?;
+            let side = ShardSide { group: OnceLock::new(), flat: flat.clone() };
             let side = Arc::new(side);
             let nbytes = line.numel * own.size();
             let shards = Storage::on_demand(nbytes, device, side.clone());
@@ -172,12 +169,13 @@ impl ShardGroup {
                 let shard = Tensor::from_parts(shards.clone(), layout, own);
                 let shard = shard.requires_grad_(param.requires_grad());
                 shard.hint_name(name);
+                shard.keep_initial(param.initial(), false);
                 let (name, whole) = (name.clone(), param.downgrade());
-                Member { name, whole, storage: OnceLock::new(), shard }
+                Member { name, whole, storage: Mutex::default(), shard }
             };
             let members = line.chunks.iter().zip(&params).map(member).collect();
             let dtype = plan.param_dtype.unwrap_or(own);
-            lines.push(Parts { line, flat, shards, dtype, members });
+            lines.push(Parts { line, flat, shards, side: side.clone(), dtype, members });
             sides.push(side);
         }
         let group = Arc::new(ShardGroup {
@@ -220,7 +218,7 @@ impl ShardGroup {
                 // SAFETY: whoever shards a module has it for himself, as one who moves it has: no other thread uses the
                 // tensor, and addresses are used no longer than an op runs.
                 unsafe { param.move_data(&convert) };
-                let _ = member.storage.set(param.storage().downgrade());
+                *member.storage.lock() = Some(param.storage().downgrade());
                 // Also where it is frozen now.
                 let wants_grad = param.requires_grad();
                 param.requires_grad_(true);
@@ -349,6 +347,9 @@ impl ShardGroup {
                 return Ok(input);
             }
             let place = (parts.dtype, parts.flat.device());
+            if parts.flat.device().is_meta() {
+                return Ok(Tensor::empty([world * parts.line.numel], place));
+            }
             let gathered = Tensor::empty([world * parts.line.numel], place);
             let gather = || self.shards.all_gather_into_tensor(&gathered, &input);
             self.origin("the values of").over(gather)?;
@@ -374,6 +375,21 @@ impl ShardGroup {
     }
 }
 
+/// Memory for a rank's chunks, of zeros.
+pub(super) fn room(
+    shards: &ProcessGroup,
+    numel: usize,
+    dtype: Dtype,
+    device: Device,
+) -> Result<Tensor> {
+    let flat = match device {
+        Device::Cpu if shards.world_size() > 1 => shards.empty_shared(&[numel], dtype)?,
+        device => Tensor::empty([numel], (dtype, device)),
+    };
+    flat.fill_(0.0);
+    Ok(flat)
+}
+
 impl Together for ShardGroup {
     fn number(&self) -> usize {
         self.number
@@ -389,6 +405,23 @@ impl Together for ShardGroup {
 
     fn max(&self, values: &Tensor) -> Result<()> {
         self.over_parts("a maximum over the shards of", values, ReduceOp::Max)
+    }
+
+    fn of_first(&self, bytes: &[u8]) -> Result<Vec<u8>> {
+        let mut first = bytes.to_vec();
+        for group in [Some(&self.shards), self.replicas.as_ref()].into_iter().flatten() {
+            let all = self.origin("the generator for").over(|| group.all_gather_bytes(&first))?;
+            first = all.into_iter().next().unwrap_or(first);
+        }
+        Ok(first)
+    }
+
+    fn to_empty(&self, device: Device) -> Result<()> {
+        self.materialise(device)
+    }
+
+    fn keep_part(&self, whole: &Tensor, values: &Tensor) {
+        self.keep(whole, values);
     }
 }
 
@@ -471,7 +504,7 @@ impl Parts {
 impl Member {
     /// The whole's storage, if some tensor still has it.
     fn storage(&self) -> Option<Storage> {
-        self.storage.get().and_then(WeakStorage::upgrade)
+        self.storage.lock().as_ref().and_then(WeakStorage::upgrade)
     }
 }
 

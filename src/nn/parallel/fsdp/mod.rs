@@ -8,11 +8,13 @@
 //! | [`options`] | what a user may say |
 //! | [`layout`] | which rows are whose, and where they lie |
 //! | [`group`] | the parameters of one module: gathered, given back |
+//! | [`materialise`] | memory and values for what was sharded on the meta device |
 //! | [`reduce`] | their gradients |
 //! | [`present`] | which groups take memory at the moment |
 
 mod group;
 mod layout;
+mod materialise;
 mod options;
 mod present;
 mod reduce;
@@ -101,20 +103,25 @@ pub fn fully_shard<M: Module + ?Sized>(
     for group in [Some(&shards), replicas.as_ref()].into_iter().flatten() {
         origin.over(|| {
             verify("fully_shard", group, "parameter", &params)?;
+            // On the meta device they come later.
+            let values: Vec<Tensor> =
+                values.iter().filter(|t| !t.device().is_meta()).cloned().collect();
             broadcast_all(group, &values)
         })?;
     }
+    let inner = present::numbered(&inner);
     let plan = Plan {
         shards,
         replicas,
         params,
         param_dtype: options.mp_policy.param_dtype,
         reduce_dtype: options.mp_policy.reduce_dtype,
-        inner: present::numbered(&inner),
+        inner,
         reshards_after_forward,
         number: next_number(),
     };
-    origin.over(|| ShardGroup::new(plan)).map(|group| FullyShard { group })
+    let group = origin.over(|| ShardGroup::new(plan))?;
+    Ok(FullyShard { group })
 }
 
 fn next_number() -> usize {

@@ -71,6 +71,9 @@ impl ShardGroup {
                 return Ok(Some(Reducing { output: input, work: None }));
             }
             let output = Tensor::empty([parts.line.numel], (dtype, parts.flat.device()));
+            if output.device().is_meta() {
+                return Ok(Some(Reducing { output, work: None }));
+            }
             let work = self
                 .origin("the gradients of")
                 .over(|| self.shards.reduce_scatter_tensor_async(&output, &input, ReduceOp::Avg))?;
@@ -86,7 +89,9 @@ impl ShardGroup {
         self.without_modes(|| {
             for (parts, Reducing { output, work }) in self.lines.iter().zip(reducing) {
                 work.map_or(Ok(()), |work| work.wait())?;
-                if let Some(replicas) = &self.replicas {
+                if let Some(replicas) =
+                    self.replicas.as_ref().filter(|_| !output.device().is_meta())
+                {
                     let origin = self.origin("the gradients, over replicas, of");
                     origin.over(|| replicas.all_reduce(&output, ReduceOp::Avg))?;
                 }

@@ -94,13 +94,16 @@ impl Parametrization for Orthogonal {
                 if n != k {
                     let mut shape = x.shape().to_vec();
                     *shape.last_mut().expect("two dimensions") = n - k;
-                    x = Tensor::cat(&[x.clone(), Tensor::zeros(shape, x.dtype())], -1);
+                    x = Tensor::cat(
+                        &[x.clone(), Tensor::zeros(shape, (x.dtype(), x.device()))],
+                        -1,
+                    );
                 }
                 let skew = &x - x.mt();
                 let q = match map {
                     OrthogonalMap::MatrixExp => linalg::matrix_exp(&skew),
                     _ => {
-                        let one = Tensor::eye(n, skew.dtype());
+                        let one = Tensor::eye(n, (skew.dtype(), skew.device()));
                         linalg::solve(&(&one - &skew * 0.5), &(&one + &skew * 0.5))
                     }
                 };
@@ -126,7 +129,7 @@ impl Parametrization for Orthogonal {
                 _ => {
                     let mut shape = q.shape().to_vec();
                     *shape.last_mut().expect("two dimensions") = n - k;
-                    let more = Tensor::empty(shape, q.dtype());
+                    let more = Tensor::empty(shape, (q.dtype(), q.device()));
                     more.normal_(0.0, 1.0);
                     orthonormal(&Tensor::cat(&[q, more], -1))
                 }
@@ -152,7 +155,7 @@ impl Parametrization for Orthogonal {
 fn is_orthogonal(q: &Tensor) -> bool {
     let (n, k) = (q.size(-2), q.size(-1));
     let epsilon = if q.dtype() == Dtype::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
-    let off = (q.mt().matmul(q) - Tensor::eye(k, q.dtype())).abs();
+    let off = (q.mt().matmul(q) - Tensor::eye(k, (q.dtype(), q.device()))).abs();
     off.numel() == 0 || off.max().item() <= 10.0 * n as f64 * epsilon
 }
 

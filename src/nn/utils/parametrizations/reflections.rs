@@ -6,7 +6,7 @@ use crate::tensor::Tensor;
 /// the vectors v_i under their leading 1 (`torch.linalg.householder_product`).
 pub(super) fn householder_product(below: &Tensor, tau: &Tensor) -> Tensor {
     let (n, k) = (below.size(-2), below.size(-1));
-    let unit = Tensor::eye(n, below.dtype()).narrow(1, 0, k);
+    let unit = Tensor::eye(n, (below.dtype(), below.device())).narrow(1, 0, k);
     let vectors = below + &unit;
     let start = unit.expand(below.shape());
     (0..k).rev().fold(start, |q, i| {

@@ -59,7 +59,7 @@ impl SpectralNorm {
         if weight.dim() > 1 {
             let matrix = norm.matrix(&weight.detach());
             let start = |n: usize| {
-                let x = Tensor::empty([n], weight.dtype());
+                let x = Tensor::empty([n], (weight.dtype(), weight.device()));
                 x.normal_(0.0, 1.0);
                 Some(Buffer::new(norm.unit(&x)))
             };

@@ -282,8 +282,8 @@ fn gradients(ctx: &BackwardCtx, x: &Tensor, grid: &Tensor, options: GridSampleOp
         cuda::backward(gpu, sizes, [&x, &grid, &dy], [dx.as_ref(), dgrid.as_ref()], options);
         return smallvec![dx, dgrid];
     }
-    let dx = ctx.needs(0).then(|| Tensor::empty(x.shape(), x.dtype()));
-    let dgrid = ctx.needs(1).then(|| Tensor::empty(grid.shape(), x.dtype()));
+    let dx = ctx.needs(0).then(|| Tensor::empty(x.shape(), x.dtype().on_host()));
+    let dgrid = ctx.needs(1).then(|| Tensor::empty(grid.shape(), x.dtype().on_host()));
     dispatch!(compute x.dtype(), "grid_sample", T => {
         let axes = axes(&x, options);
         // SAFETY: `widen` gives contiguous tensors of this type.

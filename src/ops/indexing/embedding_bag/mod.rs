@@ -110,11 +110,11 @@ impl Tensor {
             let weights = weights.ravel().to_dtype(wide).index_select(0, &places);
             found = found * weights.unsqueeze(1);
         }
-        let zeros = Tensor::zeros([bags, self.size(1)], wide);
+        let zeros = Tensor::zeros([bags, self.size(1)], wide.on_host());
         let out = match options.mode {
             BagMode::Sum => zeros.index_add(0, &bag, &found),
             BagMode::Mean => {
-                let counts = Tensor::zeros([bags], Dtype::I64);
+                let counts = Tensor::zeros([bags], Dtype::I64.on_host());
                 let counts = counts.index_add(0, &bag, &bag.ones_like()).clamp_min(1i64);
                 zeros.index_add(0, &bag, &found) / counts.unsqueeze(1)
             }
@@ -123,7 +123,11 @@ impl Tensor {
             BagMode::Max => {
                 let lowest = zeros.full_like(f64::NEG_INFINITY);
                 let out = lowest.index_reduce(0, &bag, &found, ScatterReduce::Amax, false);
-                let full = Tensor::zeros([bags], Dtype::I64).index_add(0, &bag, &bag.ones_like());
+                let full = Tensor::zeros([bags], Dtype::I64.on_host()).index_add(
+                    0,
+                    &bag,
+                    &bag.ones_like(),
+                );
                 out.masked_fill(&full.eq(0i64).unsqueeze(1), 0.0)
             }
         };

@@ -39,6 +39,7 @@ impl Tensor {
     #[track_caller]
     pub fn masked_select(&self, mask: &Tensor) -> Tensor {
         assert_mask("masked_select", mask);
+        mask.assert_has_values("masked_select");
         let Ok(shape) = broadcast_shapes(self.shape(), mask.shape()) else {
             throw(Error::shape(
                 "masked_select",
@@ -98,6 +99,7 @@ impl Tensor {
     /// On a GPU this waits for the device, to know how many there are.
     #[track_caller]
     pub fn nonzero(&self) -> Tensor {
+        self.assert_has_values("nonzero");
         let truths = self.detach().to_dtype(Dtype::Bool).contiguous();
         if let Some(gpu) = gpu::of("nonzero", &[&truths]) {
             return cuda::Counted::new(gpu, &truths).coordinates(self.shape());
@@ -224,7 +226,7 @@ fn scatter_dense(list: &Tensor, mask: &Tensor, exact: bool) -> Tensor {
         cuda::Counted::new(gpu, mask).put(&dense, &out, false, exact);
         return scattered(list, mask, out);
     }
-    let out = Tensor::zeros(mask.shape(), list.dtype());
+    let out = Tensor::zeros(mask.shape(), list.dtype().on_host());
     // SAFETY: contiguous bools; nobody writes to them.
     let chosen = unsafe { mask.as_slice::<bool>() };
     let needed = chosen.iter().filter(|m| **m).count();
@@ -254,7 +256,7 @@ fn scattered(list: &Tensor, mask: &Tensor, out: Tensor) -> Tensor {
             if rest == 0 {
                 return smallvec![Some(picked)];
             }
-            let zeros = Tensor::zeros([rest], picked.dtype());
+            let zeros = Tensor::zeros([rest], (picked.dtype(), picked.device()));
             smallvec![Some(Tensor::cat(&[picked, zeros], 0))]
         }
     })

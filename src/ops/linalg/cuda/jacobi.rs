@@ -53,7 +53,7 @@ fn orthogonalise(gpu: Gpu, g: &Tensor) -> (Tensor, Tensor) {
             unsafe { launch(gpu, (&JACOBI, "jacobi_round"), g, shape, args) };
         }
         // The callers wait for their outcome anyway.
-        if rotated.item() == 0.0 {
+        if !rotated.is_true_or(false) {
             return (turns, info);
         }
     }

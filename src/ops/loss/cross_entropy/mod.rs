@@ -97,8 +97,8 @@ fn fused(batch: &Batch, options: &CrossEntropyOptions, shape: &[usize]) -> Tenso
     }
     let (n, reduction) = (target.numel(), options.reduction);
     let smoothing = options.label_smoothing;
-    let lse = Tensor::empty([n], x.dtype().compute());
-    let losses = Tensor::empty([n], x.dtype().compute());
+    let lse = Tensor::empty([n], x.dtype().compute().on_host());
+    let losses = Tensor::empty([n], x.dtype().compute().on_host());
     dispatch!(float x.dtype(), "cross_entropy", T => {
         let rows = rows::<T>(x, target, weight, *ignore_index, smoothing);
         forward_rows(&rows, lse.data_ptr().cast(), losses.data_ptr().cast());
@@ -200,7 +200,7 @@ fn composed_backward(batch: &Batch, g: &Tensor, smoothing: f64) -> Tensor {
     let Batch { x, target, weight, ignore_index } = batch;
     let (n, classes) = (x.shape()[0], x.shape()[1]);
     let g = if g.dim() == 0 { g.clone() } else { g.reshape([n as i64, 1]) };
-    if x.device().is_cuda() {
+    if x.device().is_apart() {
         let [a, b] = coefficients(batch, smoothing);
         return g * (a * x.softmax(1) - b);
     }

@@ -76,7 +76,7 @@ impl Tensor {
         let batch = Batch::new("nll_loss", self, target, weight, options.ignore_index);
         let factors = batch.factors();
         let losses = pick(&batch.x, &batch.target, &factors);
-        if batch.x.device().is_cuda() && options.reduction == Reduction::Mean {
+        if batch.x.device().is_apart() && options.reduction == Reduction::Mean {
             // The divisor stays on the device.
             let wide = losses.to_dtype(factors.dtype());
             return (wide.sum() / -factors.sum()).to_dtype(losses.dtype());
@@ -121,7 +121,7 @@ fn pick(x: &Tensor, target: &Tensor, factors: &Tensor) -> Tensor {
 }
 
 fn pick_on_cpu(x: &Tensor, target: &Tensor, factors: &Tensor) -> Tensor {
-    let out = Tensor::empty([target.numel()], x.dtype());
+    let out = Tensor::empty([target.numel()], x.dtype().on_host());
     dispatch!(float x.dtype(), "nll_loss", T => {
         type Wide = <T as Widen>::Wide;
         // SAFETY: contiguous and of these types; `out` is fresh.
@@ -153,7 +153,7 @@ fn place(g: &Tensor, target: &Tensor, factors: &Tensor, classes: usize) -> Tenso
 }
 
 fn place_on_cpu(dense: &Tensor, target: &Tensor, factors: &Tensor, classes: usize) -> Tensor {
-    let out = Tensor::zeros([target.numel(), classes], dense.dtype());
+    let out = Tensor::zeros([target.numel(), classes], dense.dtype().on_host());
     dispatch!(float dense.dtype(), "nll_loss", T => {
         type Wide = <T as Widen>::Wide;
         // SAFETY: as in `pick`.

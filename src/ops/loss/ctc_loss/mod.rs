@@ -127,6 +127,7 @@ fn spans_of(
         if t.numel() != n {
             wrong(name, format!("{} lengths for {n} samples", t.numel()));
         }
+        t.assert_has_values("ctc_loss");
         let check = |v: i64| usize::try_from(v).unwrap_or_else(|_| wrong(name, format!("{v}")));
         t.to_vec::<i64>().into_iter().map(check).collect::<Vec<usize>>()
     };

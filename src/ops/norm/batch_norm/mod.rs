@@ -150,8 +150,8 @@ fn on_cpu(
     let at =
         |p: Option<&Tensor>| p.map(|p| no_grad(|| compute_type::widen(p).to_dtype(wide.dtype())));
     let [mean, var, w, b] = parameters.map(at);
-    let y = Tensor::empty(x.shape(), wide.dtype());
-    let stats = Tensor::zeros([3, sizes.channels], wide.dtype());
+    let y = Tensor::empty(x.shape(), wide.dtype().on_host());
+    let stats = Tensor::zeros([3, sizes.channels], wide.dtype().on_host());
     dispatch!(compute wide.dtype(), "batch_norm", T => {
         // SAFETY: contiguous tensors of this type; the outputs are new.
         let (x, y, stats) = unsafe { (wide.as_slice::<T>(), y.as_mut_slice::<T>(), stats.as_mut_slice::<T>()) };
@@ -240,8 +240,8 @@ fn fused(ctx: &BackwardCtx, dy: &Tensor, saved: &Saved) -> [Tensor; 3] {
     let dtype = x.dtype();
     let (dy, x) = (compute_type::widen(dy), compute_type::widen(x));
     let w = weight.as_ref().map(|w| no_grad(|| compute_type::widen(w).to_dtype(x.dtype())));
-    let dx = Tensor::empty(x.shape(), x.dtype());
-    let parameters = Tensor::empty([2, sizes.channels], x.dtype());
+    let dx = Tensor::empty(x.shape(), x.dtype().on_host());
+    let parameters = Tensor::empty([2, sizes.channels], x.dtype().on_host());
     dispatch!(compute x.dtype(), "batch_norm", T => {
         // SAFETY: contiguous tensors of this type; the outputs are new.
         let (dy, x, stats) = unsafe { (dy.as_slice::<T>(), x.as_slice::<T>(), stats.as_slice::<T>()) };

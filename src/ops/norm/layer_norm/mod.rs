@@ -221,8 +221,8 @@ fn on_cpu(
 ) -> (Tensor, Tensor) {
     let (dtype, wide) = (x.dtype(), compute_type::widen(x));
     let [w, b] = parameters.map(|p| p.map(compute_type::widen));
-    let y = Tensor::empty(x.shape(), wide.dtype());
-    let stats = Tensor::empty([2, rows], wide.dtype());
+    let y = Tensor::empty(x.shape(), wide.dtype().on_host());
+    let stats = Tensor::empty([2, rows], wide.dtype().on_host());
     dispatch!(compute wide.dtype(), op, T => {
         // SAFETY: `widen` gives contiguous tensors of this type; the outputs are new.
         let (x, y, stats) = unsafe { (wide.as_slice::<T>(), y.as_mut_slice::<T>(), stats.as_mut_slice::<T>()) };
@@ -291,16 +291,16 @@ fn fused(
     let (dy, x) = (compute_type::widen(dy), compute_type::widen(x));
     // A bias alone is as one beside a weight of ones; without either nothing is added up over the rows.
     let w = match weight {
-        None if with_bias => Some(Tensor::ones([n], x.dtype())),
+        None if with_bias => Some(Tensor::ones([n], x.dtype().on_host())),
         weight => weight.map(compute_type::widen),
     };
     let per_row = if w.is_some() { n } else { 0 };
     let rows = stats.shape()[1];
     // Blocks of rows, each with its own dw and db, which are added up in the order of the blocks.
     let blocks = (rows / 8).clamp(1, 32);
-    let dx = Tensor::empty(x.shape(), x.dtype());
-    let sums = Tensor::zeros([blocks, 2, per_row], x.dtype());
-    let parameters = Tensor::zeros([2, per_row], x.dtype());
+    let dx = Tensor::empty(x.shape(), x.dtype().on_host());
+    let sums = Tensor::zeros([blocks, 2, per_row], x.dtype().on_host());
+    let parameters = Tensor::zeros([2, per_row], x.dtype().on_host());
     dispatch!(compute x.dtype(), "layer_norm", T => {
         // SAFETY: contiguous tensors of this type; the outputs are new.
         let (dy, x, stats) = unsafe { (dy.as_slice::<T>(), x.as_slice::<T>(), stats.as_slice::<T>()) };

@@ -26,7 +26,7 @@ pub fn pointwise(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar]) -
     let device = inputs
         .iter()
         .find_map(|x| match x {
-            Operand::Tensor(t) if t.dim() > 0 || t.device().is_cuda() => Some(t.device()),
+            Operand::Tensor(t) if t.dim() > 0 || t.device().is_apart() => Some(t.device()),
             _ => None,
         })
         .unwrap_or_default();

@@ -22,7 +22,7 @@ pub(super) fn factor(x: Operand<'_>, dtype: Dtype) -> Tensor {
     match x {
         Operand::Tensor(t) if t.dim() == 0 => t.to_dtype(dtype.to_real()),
         Operand::Tensor(t) => t.to_dtype(dtype.to_real()).unsqueeze(-1),
-        Operand::Scalar(s) => Tensor::full([], s, dtype.to_real()),
+        Operand::Scalar(s) => Tensor::full([], s, dtype.to_real().on_host()),
     }
 }
 

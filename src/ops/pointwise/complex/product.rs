@@ -109,7 +109,7 @@ fn zip<T: Element>(op: &str, x: &Tensor, y: &Tensor, f: impl Fn(T, T) -> T + Syn
     let shape = common_shape(op, x, y);
     let dense = |t: &Tensor| t.detach().expand(&shape).contiguous();
     let (x, y) = (dense(x), dense(y));
-    let out = Tensor::empty(&shape, T::DTYPE);
+    let out = Tensor::empty(&shape, T::DTYPE.on_host());
     // SAFETY: dense, with elements T by the check in `as_slice`; nobody writes them meanwhile.
     let (x, y) = unsafe { (x.as_slice::<T>(), y.as_slice::<T>()) };
     let to = SharedMut(out.data_ptr().cast::<T>());

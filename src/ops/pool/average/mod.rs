@@ -218,7 +218,7 @@ fn planes(x: &Tensor, shape: &[usize], windows: &Windows, back: bool) -> Tensor 
         return kernel(gpu, x, shape, window);
     }
     let (dtype, wide) = (x.dtype(), compute_type::widen(x));
-    let y = Tensor::empty(shape, wide.dtype());
+    let y = Tensor::empty(shape, wide.dtype().on_host());
     if y.numel() == 0 || wide.numel() == 0 {
         y.fill_contiguous(0i64.into(), 0);
         return compute_type::narrow(y, dtype);

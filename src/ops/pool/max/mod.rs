@@ -312,7 +312,7 @@ impl<'a> Maxima<'a> {
         let (y, places) = match gpu::of(name, &[x]) {
             Some(gpu) => cuda::maxima(gpu, x, dims, &shape, with_places, window),
             None => {
-                let places = with_places.then(|| Tensor::empty(&shape, Dtype::I32));
+                let places = with_places.then(|| Tensor::empty(&shape, Dtype::I32.on_host()));
                 (maxima(name, x, &shape, (sizes, &windows), places.as_ref()), places)
             }
         };
@@ -335,7 +335,7 @@ fn maxima(
     places: Option<&Tensor>,
 ) -> Tensor {
     let (dtype, wide) = (x.dtype(), compute_type::widen(x));
-    let y = Tensor::empty(shape, wide.dtype());
+    let y = Tensor::empty(shape, wide.dtype().on_host());
     dispatch!(compute wide.dtype(), name, T => {
         // SAFETY: `widen` gives a contiguous tensor of this type; the outputs are new.
         let (x, y) = unsafe { (wide.as_slice::<T>(), y.as_mut_slice::<T>()) };
@@ -363,7 +363,7 @@ fn scatter(dy: &Tensor, places: &Tensor, shape: &[usize], n: usize, window: Wind
 fn scattered(dy: &Tensor, places: &Tensor, shape: &[usize], n: usize) -> Tensor {
     let dtype = dy.dtype();
     let g = compute_type::widen(dy);
-    let dx = Tensor::empty(shape, g.dtype());
+    let dx = Tensor::empty(shape, g.dtype().on_host());
     dispatch!(compute g.dtype(), "max_pool", T => {
         // SAFETY: contiguous tensors of these types; the output is new.
         let (g, places, dx) = unsafe { (g.as_slice::<T>(), places.as_slice::<i32>(), dx.as_mut_slice::<T>()) };
@@ -388,7 +388,7 @@ fn pick(x: &Tensor, places: &Tensor, n: usize, window: Window) -> Tensor {
 /// [`pick`] on the host.
 fn picked(x: &Tensor, places: &Tensor, n: usize) -> Tensor {
     let (dtype, wide) = (x.dtype(), compute_type::widen(x));
-    let y = Tensor::empty(places.shape(), wide.dtype());
+    let y = Tensor::empty(places.shape(), wide.dtype().on_host());
     dispatch!(compute wide.dtype(), "max_pool", T => {
         // SAFETY: contiguous tensors of these types; the output is new.
         let (x, places, y) = unsafe { (wide.as_slice::<T>(), places.as_slice::<i32>(), y.as_mut_slice::<T>()) };

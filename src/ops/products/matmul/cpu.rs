@@ -75,7 +75,7 @@ pub(super) fn product(
         )),
         _ => {
             let (a, b) = (a.detach().contiguous(), b.detach().contiguous());
-            let out = Tensor::empty(shape, dtype);
+            let out = Tensor::empty(shape, dtype.on_host());
             let e = epilogue.map(|e| {
                 let start = e.start.detach().expand(shape).contiguous();
                 (start, e.beta as i64, e.alpha as i64)
@@ -152,7 +152,7 @@ pub(super) fn products(
         Dtype::F32 | Dtype::F64 => {
             let (a, b) = (stretch(a, m, k), stretch(b, k, n));
             let offsets = offsets(batch, a.strides(), b.strides(), m * n);
-            let out = Tensor::empty(&shape, dtype);
+            let out = Tensor::empty(&shape, dtype.on_host());
             dispatch!(compute dtype, "matmul", T => {
                 // SAFETY: the layouts lie inside their storages; `out` is new and contiguous.
                 unsafe {
@@ -179,7 +179,7 @@ pub(super) fn products(
             let count = batch.iter().product();
             let a = stretch(a, m, k).reshape_to(&[count, m, k]);
             let b = stretch(b, k, n).reshape_to(&[count, k, n]);
-            let out = Tensor::empty([count, m, n], dtype);
+            let out = Tensor::empty([count, m, n], dtype.on_host());
             for i in 0..count as i64 {
                 out.select(0, i).copy_(&product(&a.select(0, i), &b.select(0, i), &[m, n], None));
             }

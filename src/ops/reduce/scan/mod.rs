@@ -274,7 +274,7 @@ fn running_extremes<T: Element + PartialOrd>(
     d: usize,
     replaces: fn(&T, &T) -> bool,
 ) -> (Tensor, Tensor) {
-    let (values, places) = (x.empty_like(), Tensor::empty(x.shape(), Dtype::I64));
+    let (values, places) = (x.empty_like(), Tensor::empty(x.shape(), Dtype::I64.on_host()));
     let [outer, n, inner] = around(x.shape(), d);
     // SAFETY: `x` is dense and of type T; the results are fresh.
     let (x, values_of, places_of) =

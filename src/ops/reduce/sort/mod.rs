@@ -334,7 +334,7 @@ impl Tensor {
         let (sorted, places) = self.detach().sort(d as i64, false);
         let (sorted, places) = (sorted.movedim(d as i64, -1), places.movedim(d as i64, -1));
         let changes = sorted.narrow(-1, 1, n - 1).ne(&sorted.narrow(-1, 0, n - 1));
-        if self.device().is_cuda() {
+        if self.device().is_apart() {
             let chosen = places.gather(-1, &end_of_longest_run(&changes)).movedim(-1, d as i64);
             return pick("mode", self, d, &chosen, keepdim);
         }

@@ -304,7 +304,7 @@ fn flipped_copy(x: &Tensor, flipped: &[usize]) -> Tensor {
         start += if reversed { (n as isize - 1) * stride } else { 0 };
         strides.push(if reversed { -stride } else { stride });
     }
-    if x.device().is_cuda() {
+    if x.device().is_apart() {
         let first = x.device_ptr().wrapping_offset(start * size as isize);
         // SAFETY: the same elements in another order, and a new tensor.
         unsafe { assign_strided(&out, first, &strides) };

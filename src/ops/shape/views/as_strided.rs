@@ -98,7 +98,7 @@ impl Tensor {
             let x = x.to_dtype(self.dtype()).view_as_real();
             return self.view_as_real().add_overlapping(&x);
         }
-        if self.device().is_cuda() {
+        if self.device().is_apart() {
             return self.scatter_overlapping(x);
         }
         let (shape, strides) = (self.shape(), self.strides());

@@ -279,6 +279,7 @@ impl Tensor {
     #[track_caller]
     pub fn tensor_split_by(&self, indices_or_sections: &Tensor, dim: i64) -> Vec<Tensor> {
         let by = indices_or_sections;
+        by.assert_has_values("tensor_split");
         match (by.dtype(), by.dim()) {
             (Dtype::I64, 1) => self.tensor_split_at(&by.to_vec::<i64>(), dim),
             (Dtype::I64, 0) => self.tensor_split(by.item_i64().max(0) as usize, dim),

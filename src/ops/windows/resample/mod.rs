@@ -50,7 +50,7 @@ fn apply(
             let y = compute_type::narrow(on_gpu(gpu, wide, first, &sides), dtype);
             return recorded(name, x, first, maps.clone(), back, y);
         }
-        let y = Tensor::empty(&shape, wide.dtype());
+        let y = Tensor::empty(&shape, wide.dtype().on_host());
         if wide.numel() == 0 || y.numel() == 0 {
             y.fill_contiguous(0i64.into(), 0);
         } else {

@@ -41,7 +41,7 @@ pub unsafe fn execute(
     stream: Stream,
 ) -> Result<()> {
     let count: usize = shape.iter().product();
-    if count == 0 {
+    if count == 0 || stream.is_nowhere() {
         return Ok(());
     }
     let text = text
