@@ -12,6 +12,9 @@ mod sync_batch_norm;
 mod verify;
 
 pub use ddp::{CommHook, DDPOptions, DistributedDataParallel, GradBucket};
-pub use fsdp::{FullyShard, FullyShardOptions, MixedPrecisionPolicy, fully_shard};
+pub use fsdp::{
+    FullyShard, FullyShardOptions, GroupMemory, MemoryPlan, MemoryPlanOptions,
+    MixedPrecisionPolicy, OptimizerStates, fully_shard, memory_plan,
+};
 pub(super) use sync_batch_norm::sync_batch_norm;
 pub(crate) use verify::verify;

@@ -17,6 +17,7 @@ mod message_checks;
 mod messages;
 mod precision;
 mod sharded;
+mod sharded_runs;
 
 use std::time::{Duration, Instant};
 

@@ -235,6 +235,12 @@ impl ShardGroup {
         }
     }
 
+    /// The dtype of its wholes, where that is not their own.
+    pub(super) fn param_dtype(&self) -> Option<Dtype> {
+        let other = |parts: &Parts| (parts.dtype != parts.flat.dtype()).then_some(parts.dtype);
+        self.lines.iter().find_map(other)
+    }
+
     /// Names of its parameters, for messages.
     pub fn names(&self) -> String {
         let members = self.lines.iter().flat_map(|parts| &parts.members);

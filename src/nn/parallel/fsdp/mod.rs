@@ -10,12 +10,14 @@
 //! | [`group`] | the parameters of one module: gathered, given back |
 //! | [`materialise`] | memory and values for what was sharded on the meta device |
 //! | [`reduce`] | their gradients |
+//! | [`plan`] | how much memory all that is going to take |
 //! | [`present`] | which groups take memory at the moment |
 
 mod group;
 mod layout;
 mod materialise;
 mod options;
+mod plan;
 mod present;
 mod reduce;
 
@@ -25,6 +27,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 pub use options::{FullyShardOptions, MixedPrecisionPolicy};
+pub use plan::{GroupMemory, MemoryPlan, MemoryPlanOptions, OptimizerStates, memory_plan};
 
 use self::group::{Plan, ShardGroup};
 use super::verify::{broadcast_all, verify};
