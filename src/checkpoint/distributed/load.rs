@@ -139,20 +139,22 @@ fn differing(missing: &[String], unexpected: &[String]) -> String {
     what + "; to load what both have, say `strict: false`"
 }
 
-/// Makes sure that shapes are the same.
+/// Makes sure that shapes are the same, and that there is memory to load into.
 pub(crate) fn check(index: &Index, wanted: &[(&str, &Shard)]) -> Result<()> {
-    let other = |(name, shard): &&(&str, &Shard)| {
-        index.tensors.get(*name).is_some_and(|entry| entry.shape != shard.shape())
-    };
-    match wanted.iter().find(other) {
-        None => Ok(()),
-        Some((name, shard)) => {
-            let shape = &index.entry(name)?.shape;
+    for (name, shard) in wanted {
+        let entry = index.entry(name)?;
+        if entry.shape != shard.shape() {
+            let (there, here) = (&entry.shape, shard.shape());
+            let what = format!("tensor `{name}` is {there:?} in it and {here:?} in the state");
+            return Err(Error::file(&index.path, what));
+        }
+        if shard.tensor().device() == Device::Meta {
             let what =
-                format!("tensor `{name}` is {shape:?} in it and {:?} in the state", shard.shape());
-            Err(Error::file(&index.path, what))
+                format!("`{name}` is on the meta device, without memory; call `to_empty` first");
+            return Err(Error::argument("load", "state", what));
         }
     }
+    Ok(())
 }
 
 /// Reads what this rank needs. Collective; all have agreed on what the index says.

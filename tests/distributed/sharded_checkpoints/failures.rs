@@ -5,7 +5,7 @@ use std::path::Path;
 
 use torchrs::checkpoint::distributed::{self, Shard, State};
 use torchrs::distributed::ProcessGroup;
-use torchrs::{Dtype, Tensor, multiprocessing};
+use torchrs::{Device, Dtype, Tensor, multiprocessing};
 
 use super::super::job::Job;
 
@@ -177,6 +177,9 @@ fn damaged(rank: usize, job: Job) {
             && error.contains("`w` is [4, 65536] in it and [3]"),
         "{error}"
     );
+    let without_memory = Tensor::zeros([WORLD, COLUMNS], (Dtype::F32, Device::Meta));
+    let error = load(&State::new().with_tensor("w", without_memory).unwrap());
+    assert!(error.contains("`w` is on the meta device") && error.contains("to_empty"), "{error}");
     let mine = whole();
     distributed::load(&mine, &path, &world, Default::default()).unwrap();
     assert_eq!(mine.tensor("w").unwrap().tensor().mean().item(), 1.0);
