@@ -1,8 +1,8 @@
 //! Ranks that are killed while they save: the last complete checkpoint loads, and nothing else is left.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use torchrs::checkpoint::distributed::{AsyncCheckpointer, Shard, State, save};
 use torchrs::checkpoint::{Checkpoint, CheckpointDir};
@@ -19,6 +19,11 @@ fn folder(out: &Path) -> CheckpointDir {
     CheckpointDir::new(out, 1 << 20)
 }
 
+/// The file that says that a rank has joined: one that waits for another to come is a launcher's matter.
+fn joined(out: &Path, rank: usize) -> PathBuf {
+    out.join(format!("joined-{rank}"))
+}
+
 /// A state of which every element, and a value, is the number of its step.
 fn state(rank: usize, step: u64) -> State {
     let row = Tensor::full([1, COLUMNS], step as f64, Dtype::F32);
@@ -31,6 +36,7 @@ fn state(rank: usize, step: u64) -> State {
 /// Saves one step after the other until it is killed, or another is.
 fn saves((rank, first, background, job): (usize, u64, bool, Job)) {
     let group = job.join(rank);
+    std::fs::write(joined(&job.out, rank), "").unwrap();
     let path = |step| folder(&job.out).at(step);
     let mut checkpointer = AsyncCheckpointer::new(&group).unwrap();
     for step in first.. {
@@ -57,8 +63,14 @@ fn kill(count: u64) -> usize {
                 .expect("a rank starts")
         };
         let ranks: Vec<Process> = (0..WORLD).map(start).collect();
+        let start = Instant::now();
+        while !(0..WORLD).all(|rank| joined(out.path(), rank).exists()) {
+            assert!(start.elapsed() < Duration::from_secs(60), "the ranks do not join");
+            sleep(Duration::from_millis(1));
+        }
+        (0..WORLD).for_each(|rank| std::fs::remove_file(joined(out.path(), rank)).unwrap());
         // From before the first save to after several.
-        sleep(Duration::from_micros(20_000 + round * 7_919 % 60_000));
+        sleep(Duration::from_micros(round * 7_919 % 60_000));
         match round as usize % (WORLD + 1) {
             WORLD => ranks.iter().for_each(|rank| _ = rank.kill()),
             one => ranks[one].kill().unwrap(),
