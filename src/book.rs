@@ -29,6 +29,7 @@ pages! {
     DataParallel "distributed/ddp.md";
     Sharding "distributed/sharding.md";
     Checkpoints "distributed/checkpoints.md";
+    CheckpointFormats "distributed/checkpoint-formats.md";
     Loops "distributed/loops.md";
     Elasticity "distributed/elasticity.md";
     SharedTensors "distributed/shared.md";
