@@ -104,6 +104,9 @@ impl Archive {
                     "entry `{name}` says it has {size} bytes, packed in {packed}"
                 )));
             }
+            if end > part.length {
+                return Err(wrong(format!("entry `{name}` is cut off")));
+            }
             spans.push((start, end));
             let entry = Entry { start, packed, size, deflated, crc };
             if entries.insert(name.clone(), entry).is_some() {

@@ -12,6 +12,9 @@
 //! inverses with NumPy. Nothing that a file says is run, and a file that is damaged or hostile is an
 //! error, also one that unpacks to more than memory holds.
 //!
+//! [`load_sharded`] and [`save_sharded`] exchange folders with Hugging Face. [`CheckpointFiles`] is a checkpoint of any
+//! format, also of PyTorch's `torch.distributed.checkpoint`: it is looked at, verified, compared and converted.
+//!
 //! Every file is written beside the one of its name, brought to disk, and renamed: a full disk or a kill
 //! leaves what was there. That needs room for both, and a folder that can be written to.
 //!
@@ -43,7 +46,8 @@ pub(crate) mod words;
 
 pub use dir::{Best, CheckpointDir};
 pub use distributed::files::{
-    CheckpointFiles, ConvertOptions, Converted, Difference, StoredTensor, ValueDifference, Verified,
+    CheckpointFiles, ConvertOptions, Converted, Difference, KindDifference, StoredTensor,
+    ValueDifference, Verified,
 };
 pub use distributed::formats::CheckpointFormat;
 pub use distributed::formats::huggingface::{SaveShardedOptions, load_sharded, save_sharded};

@@ -7,7 +7,7 @@ use clap::{Arg, ArgMatches, Command, ValueHint};
 use torchrs::Dtype;
 use torchrs::checkpoint::{CheckpointFormat, ConvertOptions};
 
-use crate::sizes::{parsed, shown};
+use crate::sizes::{parsed, shown, tensors};
 use crate::{FAILED, failed, open, path, path_of, print};
 
 /// The formats that can be written.
@@ -118,8 +118,8 @@ fn write(matches: &ArgMatches, options: &ConvertOptions) -> i32 {
         Ok(made) => made,
         Err(error) => return failed(&error, FAILED),
     };
-    let mut text =
-        format!("made {}: {} tensors as {}", out.display(), made.tensors, options.to.name());
+    let (count, format) = (tensors(made.tensors), options.to.name());
+    let mut text = format!("made {}: {count} as {format}", out.display());
     if let Ok(size) = size_of(out) {
         text += &format!(", {}", shown(size));
     }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use clap::{Arg, ArgMatches, Command};
 use torchrs::checkpoint::{CheckpointFiles, Difference};
 
-use crate::sizes::grouped;
+use crate::sizes::{grouped, tensors};
 use crate::{FAILED, FOUND, failed, open, path, print};
 
 /// The command line of `diff`.
@@ -49,7 +49,8 @@ fn text(a: &CheckpointFiles, b: &CheckpointFiles, found: &Difference) -> String 
             _ = writeln!(text, "{name}: only in {}", of.path().display());
         }
     }
-    for (name, [(dtype, shape), (other, sizes)]) in &found.kinds {
+    for of in &found.kinds {
+        let (name, (dtype, shape), (other, sizes)) = (&of.name, &of.first, &of.second);
         _ = writeln!(text, "{name}: {dtype} {shape:?} and {other} {sizes:?}");
     }
     for of in &found.tensors {
@@ -65,7 +66,7 @@ fn text(a: &CheckpointFiles, b: &CheckpointFiles, found: &Difference) -> String 
         _ = writeln!(text, "{name}: value {} and {}", of(a), of(b));
     }
     if found.is_empty() {
-        _ = writeln!(text, "they are the same: {} tensors", a.tensors().count());
+        _ = writeln!(text, "they are the same: {}", tensors(a.tensors().count()));
     }
     text
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use torchrs::checkpoint::{CheckpointFiles, StoredTensor};
 use torchrs::{Dtype, Error, Result, Tensor, catch, no_grad};
 
-use crate::sizes::{grouped, shown};
+use crate::sizes::{grouped, shown, tensors as count_of};
 use crate::{FAILED, failed, open, path, print};
 
 /// Numbers of a tensor that are shown.
@@ -170,8 +170,8 @@ fn as_text(files: &CheckpointFiles, name: Option<&str>) -> Result<String> {
 fn totals(of: &str, tensors: &[&StoredTensor<'_>]) -> String {
     let elements: usize = tensors.iter().map(|tensor| tensor.numel()).sum();
     let bytes: u64 = tensors.iter().map(|tensor| tensor.nbytes).sum();
-    let (count, elements) = (grouped(tensors.len() as u64), grouped(elements as u64));
-    format!("{of}: {count} tensors, {elements} parameters, {}\n", shown(bytes))
+    let (count, elements) = (count_of(tensors.len()), grouped(elements as u64));
+    format!("{of}: {count}, {elements} parameters, {}\n", shown(bytes))
 }
 
 fn table(tensors: &[StoredTensor<'_>]) -> String {

@@ -44,6 +44,11 @@ pub fn parsed(text: &str) -> Result<u64, String> {
     }
 }
 
+/// So many tensors.
+pub fn tensors(count: usize) -> String {
+    format!("{} tensor{}", grouped(count as u64), if count == 1 { "" } else { "s" })
+}
+
 /// A whole number in groups of three digits.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();

@@ -2,7 +2,7 @@
 
 use clap::{ArgMatches, Command};
 
-use crate::sizes::shown;
+use crate::sizes::{shown, tensors};
 use crate::{FOUND, open, path, print};
 
 /// The command line of `verify`.
@@ -25,10 +25,10 @@ pub fn run(matches: &ArgMatches) -> i32 {
     }
     let mut names: Vec<&str> = found.damaged.iter().map(|(name, _)| name.as_str()).collect();
     names.dedup();
-    let count = files.tensors().count();
+    let count = tensors(files.tensors().count());
     let mut text = match names.is_empty() {
-        true => format!("{count} tensors, {} as they were written", shown(found.checked)),
-        false => format!("{} of {count} tensors are damaged: {}", names.len(), names.join(", ")),
+        true => format!("{count}, {} as they were written", shown(found.checked)),
+        false => format!("{} of {count} damaged: {}", names.len(), names.join(", ")),
     };
     if found.unchecked > 0 {
         text += &format!("; {} could be read, and have no checksum", shown(found.unchecked));

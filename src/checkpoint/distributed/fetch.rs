@@ -86,6 +86,8 @@ pub(super) struct Stream {
     name: String,
     offsets: Vec<usize>,
     expected: Option<u32>,
+    /// It was read from an archive, which has a checksum of everything.
+    was_checked: bool,
     crc: flate2::Crc,
     done: usize,
     nbytes: usize,
@@ -119,7 +121,8 @@ impl Stream {
         };
         let (name, offsets) = (of.name.to_owned(), piece.region.offsets.clone());
         let nbytes = piece.nbytes(of.dtype);
-        Ok(Stream { source, name, offsets, expected, crc, done: 0, nbytes })
+        let was_checked = matches!(found, Some(Location::Memory(_)));
+        Ok(Stream { source, name, offsets, expected, was_checked, crc, done: 0, nbytes })
     }
 
     /// Bytes that are still to come.
@@ -127,9 +130,9 @@ impl Stream {
         self.nbytes - self.done
     }
 
-    /// Whether there is a checksum, that the last bytes are compared with.
+    /// Whether its file has a checksum of it, with which it agrees when all has been read.
     pub fn is_checked(&self) -> bool {
-        self.expected.is_some()
+        self.expected.is_some() || self.was_checked
     }
 
     /// Reads the next bytes. With the last of all it is known whether they were damaged.

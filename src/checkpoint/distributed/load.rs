@@ -72,9 +72,9 @@ pub(super) fn value<T: DeserializeOwned>(
 
 /// Brings a checkpoint's values into the tensors of `state`, each rank its parts. Collective.
 ///
-/// Any number of ranks may have written it, with any parts; each rank says what it needs. It may be a folder of
-/// [`save`](super::save) or of [`Checkpoint::save`](crate::checkpoint::Checkpoint::save), or a safetensors file. Each
-/// byte is read once on a host, and checked. Dtypes are converted.
+/// Any number of ranks may have written it, with any parts; each rank says what it needs. It may be of any format
+/// of [`CheckpointFiles`](crate::checkpoint::CheckpointFiles). Each byte is read once on a host, and checked; a file of
+/// `torch.save` is read by every rank. Dtypes are converted.
 ///
 /// # Errors
 /// The same on all ranks, naming those on which it is so: [`Error::Other`] for shapes that differ, tensors that only one

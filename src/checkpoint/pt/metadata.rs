@@ -14,6 +14,8 @@ use crate::error::Result;
 use crate::tensor::Dtype;
 
 const CLASSES: &str = "torch.distributed.checkpoint.metadata";
+/// Where tensors' properties were before PyTorch 2.3.
+const OLD_CLASSES: &str = "torch.distributed._shard.sharded_tensor.metadata";
 const FILESYSTEM: &str = "torch.distributed.checkpoint.filesystem";
 /// The format's own version, which is not PyTorch's. Before 2.7 there was none.
 const VERSION: &str = "1.0.0";
@@ -195,8 +197,10 @@ impl Reader<'_> {
 
     /// `(dtype, layout, requires_grad, memory_format, pin_memory, [strides])`.
     fn dtype(&self, name: &str, properties: Id) -> Step<Dtype> {
-        let object = self.object(properties, CLASSES, "TensorProperties")?;
-        let state = object.ok_or_else(|| "has a tensor without properties".to_owned())?;
+        let class = |module| self.object(properties, module, "TensorProperties");
+        let state = class(OLD_CLASSES)
+            .or_else(|_| class(CLASSES))?
+            .ok_or_else(|| "has a tensor without properties".to_owned())?;
         let &[dtype, layout, ..] = self.machine.tuple(state, "a tensor's properties")? else {
             return Err(format!("tensor `{name}` has too few properties"));
         };
@@ -567,6 +571,19 @@ mod tests {
     fn what_is_written_is_read() {
         assert_eq!(read(&written(&saved()).unwrap()).unwrap(), saved());
         assert_eq!(read(&written(&Saved::default()).unwrap()).unwrap(), Saved::default());
+    }
+
+    #[test]
+    fn properties_may_have_their_old_class() {
+        let text: String = written(&saved()).unwrap().iter().map(|&b| char::from(b)).collect();
+        let (new, old) = (format!("{CLASSES}\nTensor"), format!("{OLD_CLASSES}\nTensor"));
+        let bytes: Vec<u8> = text
+            .replace(&format!("{new}Properties"), &format!("{old}Properties"))
+            .chars()
+            .map(|c| u8::try_from(c).unwrap())
+            .collect();
+        assert_ne!(bytes.len(), text.chars().count());
+        assert_eq!(read(&bytes).unwrap(), saved());
     }
 
     #[test]

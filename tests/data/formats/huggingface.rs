@@ -74,7 +74,7 @@ fn a_folder_that_holds_more_is_left_as_it_is() {
     assert_eq!((names(&folder), names(dir.path())), (before, vec!["llama".to_owned()]));
     let none = SaveShardedOptions { max_shard_size: 0 };
     let zero = why(save_sharded(&tensors(), dir.path().join("x"), none));
-    assert!(zero.contains("`max_shard_size` is 0") || zero.contains("max_shard_size"), "{zero}");
+    assert!(zero.contains("max_shard_size"), "{zero}");
     let complex = TensorMap::from([("z".into(), Tensor::zeros([2], Dtype::C128))]);
     let lacks = why(save_sharded(&complex, dir.path().join("x"), SaveShardedOptions::default()));
     assert!(lacks.contains("safetensors lacks"), "{lacks}");

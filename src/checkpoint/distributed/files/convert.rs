@@ -239,25 +239,26 @@ impl<'a> Plan<'a> {
     /// A file of nested dicts: groups with their tensors, what is in no group, and values.
     fn pt(&self, out: &Path) -> Result<()> {
         let path = &self.files.index.path;
-        let mut values = Vec::new();
+        let mut plain: Vec<(String, PtValue)> = Vec::new();
         for (name, value) in &self.values {
-            values.push((name.clone(), values::from_json(path, name, value)?));
+            plain.push((name.clone(), values::from_json(path, name, value)?));
         }
         let listed = self.listed();
-        let news: Vec<String> = listed.iter().map(|t| t.name.to_owned()).collect();
-        let place = |new: &String| Branch::Tensor(news.partition_point(|other| other < new));
+        let of_tensors =
+            listed.iter().enumerate().map(|(place, t)| (t.name, Branch::Tensor(place)));
+        let of_values = plain.iter().map(|(name, value)| (name.as_str(), Branch::Value(value)));
         let mut root: Vec<(String, Branch<'_>)> = Vec::new();
-        for (group, names) in values::by_group(&self.groups, news.iter()) {
-            let of_group = names.into_iter().map(|(rest, new)| (rest.to_owned(), place(new)));
-            match group {
-                "" => root.extend(of_group),
-                group => root.push((group.to_owned(), Branch::Dict(of_group.collect()))),
-            }
+        let mut groups: BTreeMap<&str, Vec<(String, Branch<'_>)>> = BTreeMap::new();
+        for (name, branch) in of_tensors.chain(of_values) {
+            let (group, rest) = values::keys(&self.groups, name);
+            let entries = match group {
+                Some(group) => groups.entry(group).or_default(),
+                None => &mut root,
+            };
+            entries.push((rest.to_owned(), branch));
         }
         root.extend(
-            values
-                .iter()
-                .map(|(name, value): &(String, PtValue)| (name.clone(), Branch::Value(value))),
+            groups.into_iter().map(|(name, entries)| (name.to_owned(), Branch::Dict(entries))),
         );
         let mut keys: Vec<&String> = root.iter().map(|(key, _)| key).collect();
         keys.sort();

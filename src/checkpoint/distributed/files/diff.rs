@@ -18,11 +18,23 @@ pub struct Difference {
     /// Tensors that only the second has.
     pub only_second: Vec<String>,
     /// Tensors of different dtypes or shapes, and what they are in both. Their elements are not compared.
-    pub kinds: Vec<(String, [(Dtype, Vec<usize>); 2])>,
+    pub kinds: Vec<KindDifference>,
     /// Tensors with elements that differ.
     pub tensors: Vec<ValueDifference>,
     /// Names of values that are not the same, or are there only once.
     pub values: Vec<String>,
+}
+
+/// A tensor that is not of the same kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KindDifference {
+    /// The tensor.
+    pub name: String,
+    /// Its dtype and shape in the first.
+    pub first: (Dtype, Vec<usize>),
+    /// In the second.
+    pub second: (Dtype, Vec<usize>),
 }
 
 /// Elements of a tensor that differ.
@@ -79,8 +91,8 @@ impl CheckpointFiles {
                 continue;
             };
             if (entry.dtype, &entry.shape) != (with.dtype, &with.shape) {
-                let kinds = [entry, with].map(|entry| (entry.dtype, entry.shape.clone()));
-                found.kinds.push((name.clone(), kinds));
+                let [first, second] = [entry, with].map(|e| (e.dtype, e.shape.clone()));
+                found.kinds.push(KindDifference { name: name.clone(), first, second });
                 continue;
             }
             let (a, b) = (self.tensor(name)?, other.tensor(name)?);

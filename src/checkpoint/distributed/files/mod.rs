@@ -10,12 +10,13 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 
 pub use self::convert::{ConvertOptions, Converted};
-pub use self::diff::{Difference, ValueDifference};
+pub use self::diff::{Difference, KindDifference, ValueDifference};
 pub use self::verify::Verified;
 use super::fetch::Files;
 use super::formats::{CheckpointFormat, format_of, open_as};
 use super::index::{Entry, Index};
 use super::load::value;
+use crate::checkpoint::pt::is_zip;
 use crate::error::Result;
 use crate::tensor::{Dtype, Tensor};
 
@@ -42,6 +43,8 @@ pub struct CheckpointFiles {
     index: Index,
     files: Files,
     format: CheckpointFormat,
+    /// It was read as a whole from an archive, which has a checksum of everything.
+    is_archive: bool,
 }
 
 /// A tensor of [`CheckpointFiles`].
@@ -89,7 +92,9 @@ impl CheckpointFiles {
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let format = format_of(path)?;
-        Ok(CheckpointFiles { index: open_as(path, format)?, files: Files::default(), format })
+        let is_archive = format == CheckpointFormat::Pt && is_zip(path)?;
+        let (index, files) = (open_as(path, format)?, Files::default());
+        Ok(CheckpointFiles { index, files, format, is_archive })
     }
 
     /// Where it is.

@@ -1,6 +1,6 @@
 //! Python's values as tensors by name and JSON, and back.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
@@ -202,17 +202,4 @@ pub(crate) fn keys<'a>(groups: &[String], name: &'a str) -> (Option<&'a str>, &'
         Some(length) => (Some(&name[..length]), &name[length + 1..]),
         None => (None, name),
     }
-}
-
-/// Names by group; those without one have the group "".
-pub(crate) fn by_group<'a>(
-    groups: &[String],
-    names: impl Iterator<Item = &'a String>,
-) -> BTreeMap<&'a str, Vec<(&'a str, &'a String)>> {
-    let mut found: BTreeMap<&str, Vec<(&str, &String)>> = BTreeMap::new();
-    for name in names {
-        let (group, rest) = keys(groups, name);
-        found.entry(group.unwrap_or("")).or_default().push((rest, name));
-    }
-    found
 }
