@@ -1,6 +1,7 @@
 //! Sharded training with real processes: the same bits as data-parallel training, whatever is sharded and when it is
 //! given back; and what users do beside training.
 
+mod advice;
 mod equal;
 mod meta;
 mod uses;

@@ -235,6 +235,14 @@ impl ShardGroup {
         }
     }
 
+    /// Bytes of all parameters.
+    pub(super) fn whole_bytes(&self) -> usize {
+        let of_line = |parts: &Parts| {
+            parts.line.chunks.iter().map(Chunks::numel).sum::<usize>() * parts.flat.dtype().size()
+        };
+        self.lines.iter().map(of_line).sum()
+    }
+
     /// The dtype of its wholes, where that is not their own.
     pub(super) fn param_dtype(&self) -> Option<Dtype> {
         let other = |parts: &Parts| (parts.dtype != parts.flat.dtype()).then_some(parts.dtype);

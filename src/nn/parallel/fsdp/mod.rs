@@ -10,9 +10,11 @@
 //! | [`group`] | the parameters of one module: gathered, given back |
 //! | [`materialise`] | memory and values for what was sharded on the meta device |
 //! | [`reduce`] | their gradients |
+//! | [`advice`] | what is told of ways that save little |
 //! | [`plan`] | how much memory all that is going to take |
 //! | [`present`] | which groups take memory at the moment |
 
+mod advice;
 mod group;
 mod layout;
 mod materialise;
@@ -113,6 +115,8 @@ pub fn fully_shard<M: Module + ?Sized>(
         })?;
     }
     let inner = present::numbered(&inner);
+    let sharded: Vec<Arc<ShardGroup>> = inner.iter().filter_map(Weak::upgrade).collect();
+    let call = described(module, &params, &sharded, &options);
     let plan = Plan {
         shards,
         replicas,
@@ -124,7 +128,31 @@ pub fn fully_shard<M: Module + ?Sized>(
         number: next_number(),
     };
     let group = origin.over(|| ShardGroup::new(plan))?;
+    advice::called(&call, &group);
     Ok(FullyShard { group })
+}
+
+/// What a call does, in bytes, for [`advice`].
+fn described<M: Module + ?Sized>(
+    module: &M,
+    params: &[(String, Tensor)],
+    inner: &[Arc<ShardGroup>],
+    options: &FullyShardOptions,
+) -> advice::Call {
+    let size = |t: &Tensor| t.numel() * t.dtype().size();
+    let of_child = |name: &str| {
+        let inside = |path: &str| path.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
+        params.iter().filter(|(path, _)| inside(path)).map(|(_, t)| size(t)).sum()
+    };
+    let children = module.named_children().into_iter().map(|(name, _)| name);
+    advice::Call {
+        module: module.name().to_owned(),
+        own: params.iter().map(|(_, t)| size(t)).sum(),
+        ignored: options.ignored_params.iter().map(size).sum(),
+        inner: inner.iter().map(|group| (group.names(), group.whole_bytes())).collect(),
+        children: children.map(|name| (name.clone(), of_child(&name))).collect(),
+        is_kept_on_purpose: options.reshard_after_forward == Some(false),
+    }
 }
 
 fn next_number() -> usize {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
+use super::advice;
 use super::group::ShardGroup;
 use crate::autograd::is_in_backward;
 
@@ -54,6 +55,11 @@ pub(super) fn arrived(group: &Arc<ShardGroup>) {
 
 /// A group is about to reduce its gradients: the one that did so before.
 pub(super) fn reduces(group: &Arc<ShardGroup>) -> Option<Arc<ShardGroup>> {
+    advice::in_backward(group, || {
+        ALL.lock()
+            .iter()
+            .any(|other| other.strong_count() > 0 && other.as_ptr() != Arc::as_ptr(group))
+    });
     let before = std::mem::replace(&mut *REDUCING.lock(), Arc::downgrade(group));
     before.upgrade().filter(|before| !Arc::ptr_eq(before, group))
 }
