@@ -295,6 +295,32 @@ mod tests {
     }
 
     #[test]
+    fn draws_on_the_host_have_their_places_in_a_scope() {
+        #[derive(nn::Module)]
+        struct Mixed {
+            first: nn::Linear,
+            order: Buffer,
+            noise: Buffer,
+            last: nn::Linear,
+        }
+        let build = || Mixed {
+            first: nn::Linear::new(2, 3),
+            order: Buffer::new(Tensor::randperm(20)),
+            noise: Buffer::new(Tensor::randn([4], (Dtype::F32, Device::Cpu))),
+            last: nn::Linear::new(3, 2),
+        };
+        manual_seed(11);
+        let direct = values(&build());
+        manual_seed(11);
+        let mut late = Device::Meta.scope(build);
+        late.to_empty(Device::Cpu);
+        late.reset_parameters();
+        for ((name, direct), (_, late)) in direct.iter().zip(values(&late)) {
+            assert!(direct.equal(&late), "{name} is {late}, not {direct}");
+        }
+    }
+
+    #[test]
     fn parts_of_several_scopes_have_their_draws_one_after_the_other() {
         let build = || nn::Linear::new(2, 3);
         let [first, second] = [(); 2].map(|()| Device::Meta.scope(build));

@@ -64,9 +64,15 @@ pub(crate) fn draw() -> u64 {
     current().count.fetch_add(1, Relaxed)
 }
 
-/// Whether the default generator's draws are counted only.
+/// Whether something is noted at the moment.
 pub(crate) fn is_noting() -> bool {
     NOTING.get()
+}
+
+/// Whether the default generator's draws are counted only, on whatever device: in a scope they have their places among
+/// those of what is built there.
+pub(crate) fn counts() -> bool {
+    NOTING.get() || DRAWS.with_borrow(|draws| draws.as_ref().is_some_and(|draws| draws.of_scope))
 }
 
 #[derive(Clone)]

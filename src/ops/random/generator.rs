@@ -216,7 +216,7 @@ impl Generator {
 
     /// The next draw's stream.
     pub(super) fn draw(&self) -> Draw {
-        if std::ptr::eq(self, &DEFAULT) && initial::is_noting() {
+        if std::ptr::eq(self, &DEFAULT) && initial::counts() {
             return counted();
         }
         self.with_state(|state| {
@@ -253,9 +253,12 @@ impl Generator {
     }
 }
 
-/// A draw of the default generator that is counted and not made.
+/// A draw of the default generator that is counted, and leaves it as it is: with the words that a tensor which is built
+/// directly would have here.
 fn counted() -> Draw {
-    Draw { seed: 0, stream: initial::draw() | GENERATOR_STREAMS, of_default: true }
+    let GeneratorState { seed, offset } = DEFAULT.get_state();
+    let stream = offset.wrapping_add(initial::draw()) | GENERATOR_STREAMS;
+    Draw { seed, stream, of_default: true }
 }
 
 /// A seed from the system's randomness, by way of the standard library's hash keys.
