@@ -1,7 +1,8 @@
 //! Training steps of a small GPT in one process, data-parallel and sharded, one thread a process. Model and rows have the
 //! names that PyTorch's side of the benchmarks has (`tools/bench/peer_fsdp.py`).
 //!
-//! `cargo bench --bench fsdp [-- WIDTH...] [-- none|ddp|fsdp|fsdp_keep...]` prints a JSON line per width and mode.
+//! `cargo bench --bench fsdp [-- WIDTH...] [-- none|ddp|fsdp|fsdp_keep...] [alone]` prints a JSON line per width and mode;
+//! `alone` runs them in a world of one.
 
 #[path = "common/ranks.rs"]
 mod ranks;
@@ -90,12 +91,13 @@ fn main() -> Result<()> {
     };
     let is_width = |argument: &&String| argument.parse::<usize>().is_ok();
     let widths = arguments.iter().filter(is_width).cloned().collect();
+    let is_alone = arguments.iter().any(|argument| argument == "alone");
     let modes = ["none", "ddp", "fsdp", "fsdp_keep"];
     let asked = arguments.iter().filter(|argument| modes.contains(&argument.as_str())).cloned();
     let asked = or(asked.collect(), &modes);
     for width in or(widths, &["128", "256", "512", "1024"]) {
         for mode in &asked {
-            let world = if mode == "none" { 1 } else { 2 };
+            let world = if mode == "none" || is_alone { 1 } else { 2 };
             let width: usize = width.parse().expect("a width is a number");
             ranks::spawn_with(world, measure, (width, mode.clone()))?;
         }
@@ -128,7 +130,7 @@ fn measure((width, mode): (usize, String)) -> Result<()> {
         "ddp" => time(&*DistributedDataParallel::new(net, &group)?),
         mode => {
             let gives_back = |reshard: bool| FullyShardOptions {
-                reshard_after_forward: Some(reshard),
+                reshard_after_forward: Some(reshard.into()),
                 ..Default::default()
             };
             for block in &mut net.b {
