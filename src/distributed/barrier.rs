@@ -58,5 +58,5 @@ impl ProcessGroup {
 #[track_caller]
 fn barrier() -> Collective {
     let signature = Signature::of_host(Kind::Barrier, &[]);
-    Collective { signature, send: None, recv: None, owner: None, gpu: None }
+    Collective { signature, send: None, recv: None, owner: None, gpu: None, read: None }
 }

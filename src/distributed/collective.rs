@@ -8,6 +8,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::Dtype;
+use super::in_place::Read;
 use super::origin::Origin;
 use super::ranks::list_numbers;
 use crate::error::{Error, Result};
@@ -228,7 +229,7 @@ pub(crate) struct Signature {
     pub on_gpu: bool,
     /// Of this rank's input; of its output for `Scatter` and of the tensor itself for `Broadcast`.
     pub shape: SmallVec<[usize; 6]>,
-    /// Where in the program it was called; ranks may differ in that. `None` for what a peer has published.
+    /// Where in the program it was called; ranks may differ in that, but for its number. `None` for what a peer has published.
     pub origin: Option<Origin>,
 }
 
@@ -239,6 +240,11 @@ impl Signature {
         let (dtype, shape) = (Dtype::U8, SmallVec::from_slice(shape));
         let origin = Some(Origin::here());
         Signature { kind, op: None, root: None, dtype, on_gpu: false, shape, origin }
+    }
+
+    /// Which of several things that are alike it is for; 0 when ranks need not agree on that.
+    pub(crate) fn number(&self) -> u32 {
+        self.origin.as_ref().map_or(0, Origin::number)
     }
 
     /// The call with its place: `barrier, called at src/main.rs:41`.
@@ -317,6 +323,8 @@ pub(crate) struct Collective {
     pub owner: Option<Owner>,
     /// The GPU that both are on; `None` for memory of the host.
     pub gpu: Option<usize>,
+    /// What reads everyone's `send` where it is, on one host. There is no `recv` then.
+    pub read: Option<Read>,
 }
 
 #[cfg(test)]

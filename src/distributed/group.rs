@@ -2,6 +2,7 @@
 //! common: membership, order, deadlines, the end. The collectives themselves, on tensors, are in
 //! `tensor_collectives`.
 
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::Deadline;
 use super::direction::{Direction, Directions};
+use super::in_place::Scratch;
 use super::nccl::HostAndGpu;
 use super::origin::Origin;
 use super::queue::{self, Queue};
@@ -67,6 +69,12 @@ pub(super) struct Member {
     /// The GPU of its collectives. All ranks begin to have one at the same place of the program: with the
     /// first collective there that is called, or as a part of a group that had one.
     pub(super) gpu: OnceLock<usize>,
+    /// Of what is reduced in place.
+    pub(super) scratch: Mutex<Option<Arc<Scratch>>>,
+    /// How many modules were sharded over it.
+    sharded: AtomicU32,
+    /// Groups of so many neighbours, of which this rank is one.
+    worlds: Mutex<Vec<ProcessGroup>>,
 }
 
 /// What to do with what makes communicators: a graph cannot.
@@ -113,7 +121,9 @@ impl ProcessGroup {
         let ranks = backend.ranks().to_vec();
         let (queue, directions) = (Queue::new(), Directions::default());
         let gpu = gpu.map_or_else(OnceLock::new, OnceLock::from);
-        let member = Some(Member { backend, queue, directions, gpu });
+        let (scratch, sharded, worlds) = (Mutex::default(), AtomicU32::new(0), Mutex::default());
+        let member = Member { backend, queue, directions, gpu, scratch, sharded, worlds };
+        let member = Some(member);
         ProcessGroup { inner: Arc::new(Inner { member, ranks, world_rank }), timeout }
     }
 
@@ -251,6 +261,34 @@ impl ProcessGroup {
         let member = self.member("check")?;
         let doing = format!("rank {} checks the group", self.inner.world_rank);
         member.backend.check(&doing)
+    }
+
+    /// The number of the next module that is sharded over the group: from 1, the same on all ranks.
+    pub(crate) fn next_sharded(&self) -> u32 {
+        self.inner.member.as_ref().map_or(0, |member| member.sharded.fetch_add(1, Relaxed) + 1)
+    }
+
+    /// The group of this rank among each `ranks` neighbours, a number that divides the group's. All ranks call it.
+    ///
+    /// # Errors
+    /// Those of [`new_group`](Self::new_group).
+    #[track_caller]
+    pub(crate) fn within_worlds_of(&self, ranks: usize) -> Result<ProcessGroup> {
+        let member = self.member("new_group")?;
+        let known = |group: &&ProcessGroup| group.world_size() == ranks;
+        if let Some(group) = member.worlds.lock().iter().find(known) {
+            return Ok(group.clone());
+        }
+        let all: Vec<usize> = (0..self.world_size()).collect();
+        let groups: Result<Vec<_>> = all.chunks(ranks).map(|ranks| self.new_group(ranks)).collect();
+        let own = groups?.swap_remove(self.rank() / ranks);
+        member.worlds.lock().push(own.clone());
+        Ok(own)
+    }
+
+    /// Whether the other is a handle of the same group.
+    pub(crate) fn is_same(&self, other: &ProcessGroup) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     /// This process's rank in the world.

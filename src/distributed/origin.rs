@@ -13,6 +13,8 @@ pub(crate) enum Origin {
     Code(&'static Location<'static>),
     /// Something of the library's own that no line of the program calls, such as a bucket of gradients.
     Named(Arc<str>),
+    /// One of several that are alike: its name, and a number that all ranks have to agree on.
+    Numbered(Arc<str>, u32),
 }
 
 thread_local! {
@@ -34,6 +36,20 @@ impl Origin {
         Origin::Named(name.into())
     }
 
+    /// One of several things of the library's own whose collectives look alike. Ranks that are at different ones get an
+    /// error; `number` tells them apart, from 1.
+    pub(crate) fn numbered(name: impl Into<Arc<str>>, number: u32) -> Origin {
+        Origin::Numbered(name.into(), number)
+    }
+
+    /// What all ranks have to agree on; mostly nothing, 0.
+    pub(super) fn number(&self) -> u32 {
+        match self {
+            Origin::Numbered(_, number) => *number,
+            _ => 0,
+        }
+    }
+
     /// Runs `f`, whose collectives come from here.
     pub(crate) fn over<T>(&self, f: impl FnOnce() -> T) -> T {
         /// Leaves also when `f` panics.
@@ -52,7 +68,7 @@ impl Origin {
     pub(super) fn parts(&self) -> (&str, u32) {
         match self {
             Origin::Code(line) => (line.file(), line.line()),
-            Origin::Named(name) => (name, 0),
+            Origin::Named(name) | Origin::Numbered(name, _) => (name, 0),
         }
     }
 }

@@ -134,7 +134,7 @@ impl Prepared {
         let send = input.as_ref().map(raw).or(recv.filter(|_| kind == Kind::AllReduce));
         let at = Location::caller();
         let owner = output.as_ref().map(|output| Owner::Storage(output.written.storage().clone()));
-        let collective = Collective { signature, send, recv, owner, gpu };
+        let collective = Collective { signature, send, recv, owner, gpu, read: None };
         Prepared { collective, input, output, at }
     }
 

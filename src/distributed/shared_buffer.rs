@@ -229,7 +229,8 @@ impl ProcessGroup {
         let signature = Signature { op: Some(op), dtype: slice.dtype, ..of_host };
         let buffer = Some(slice.raw());
         let owner = Some(Owner::Shared(slice.buffer.segment.memory().clone()));
-        let collective = Collective { signature, send: buffer, recv: buffer, owner, gpu: None };
+        let (send, recv, gpu) = (buffer, buffer, None);
+        let collective = Collective { signature, send, recv, owner, gpu, read: None };
         self.start(collective.signature.kind.name(), collective, move || drop(slice))
     }
 }

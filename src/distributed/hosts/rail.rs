@@ -180,8 +180,9 @@ pub(super) fn fingerprint(signature: &Signature) -> SmallVec<[u8; 96]> {
     let root = signature.root.map_or(0, |root| root as u32 + 1);
     bytes.extend_from_slice(&root.to_le_bytes());
     // FNV-1a over words: it has to tell a mistake from a match, not to withstand an attack.
-    let hash = signature.shape.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, &dim| {
-        (hash ^ dim as u64).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23)
+    let words = signature.shape.iter().map(|&dim| dim as u64).chain([signature.number().into()]);
+    let hash = words.fold(0xcbf2_9ce4_8422_2325, |hash: u64, word| {
+        (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23)
     });
     bytes.extend_from_slice(&hash.to_le_bytes());
     bytes.push(u8::from(signature.shape.len() > SHAPE));

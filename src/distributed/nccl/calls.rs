@@ -107,7 +107,7 @@ mod tests {
             Signature { kind, op, root: Some(0), dtype, on_gpu: true, shape, origin: None };
         let buffer = |ptr: usize| Some(RawBuffer { ptr: ptr as *mut u8, len: 0, dtype });
         let (send, recv) = (buffer(0x1000), buffer(0x2000));
-        of(&Collective { signature, send, recv, owner: None, gpu: Some(0) }, 1, 2)
+        of(&Collective { signature, send, recv, owner: None, gpu: Some(0), read: None }, 1, 2)
     }
 
     #[test]

@@ -360,7 +360,7 @@ fn exchange(peers: &Peers, card: &mut [u8], deadline: &Deadline) -> Result<Vec<u
     let signature = Signature::of_host(Kind::AllGather, &[CARD]);
     let (send, recv) = (raw(card), raw(&mut cards));
     peers.run(
-        &Collective { signature, send, recv, owner: None, gpu: None },
+        &Collective { signature, send, recv, owner: None, gpu: None, read: None },
         deadline,
         Pace::Foreground,
     )?;

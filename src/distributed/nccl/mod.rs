@@ -194,6 +194,19 @@ impl HostAndGpu {
         self.told(self.peers.failure(doing).map_or(Ok(()), Err))
     }
 
+    /// Whether all ranks share a host's memory.
+    pub(super) fn is_on_one_host(&self) -> bool {
+        self.peers.on_one_host().is_some()
+    }
+
+    /// Waits until all ranks have completed the collective with this number, in which they read in place.
+    pub(super) fn wait_until_read(&self, number: u32, deadline: &Deadline) -> Result<()> {
+        match self.peers.on_one_host() {
+            Some(host) => self.told(host.wait_until_read(number, deadline)),
+            None => Ok(()),
+        }
+    }
+
     /// This rank's number in the group.
     pub(super) fn rank(&self) -> usize {
         self.peers.rank()

@@ -42,6 +42,14 @@ impl Peers {
         }
     }
 
+    /// The members, if they share a host's memory.
+    pub(super) fn on_one_host(&self) -> Option<&Arc<ShmBackend>> {
+        match self {
+            OnOneHost(host) => Some(host),
+            OverHosts(_) => None,
+        }
+    }
+
     /// This rank's number in the group.
     pub(super) fn rank(&self) -> usize {
         match self {

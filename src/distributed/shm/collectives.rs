@@ -24,8 +24,9 @@ use super::gift::{Gift, take};
 use super::meeting::Call;
 use super::reduce::reduce;
 use crate::distributed::collective::{Collective, Kind, Pace, RawBuffer, ReduceOp};
+use crate::distributed::in_place::Read;
 use crate::distributed::{Deadline, Dtype};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Slices of an all-reduce begin at multiples of this, so that no two ranks write to one cache
 /// line, whatever the dtype.
@@ -47,7 +48,9 @@ impl ShmBackend {
     ) -> Result<()> {
         let gift = Gift::of(collective, self.rank, self.ranks.len());
         let call = Call { signature: &collective.signature, deadline, pace };
-        if gift.nbytes() <= self.control.inline_bytes() {
+        if let Some(read) = &collective.read {
+            self.run_read(progress, collective, read, &call)?;
+        } else if gift.nbytes() <= self.control.inline_bytes() {
             self.run_inline(progress, collective, gift, &call)?;
         } else {
             self.run_large(progress, collective, gift, &call)?;
@@ -88,6 +91,39 @@ impl ShmBackend {
         Ok(())
     }
 
+    /// Has `read` look at what all ranks give where it is. Nobody waits for its end; see
+    /// [`wait_until_read`](Self::wait_until_read).
+    fn run_read(
+        &self,
+        progress: &mut Progress,
+        collective: &Collective,
+        read: &Read,
+        call: &Call,
+    ) -> Result<()> {
+        let located = collective.send.and_then(|b| self.arena.locate(b.ptr, b.nbytes()));
+        let place = located.as_ref().map_or(Place::PRIVATE, |(_, place)| *place);
+        let mine = self.enter(progress, &collective.signature, place)?;
+        self.barrier(progress, call)?;
+        self.compare(progress, mine)?;
+        let Some((segment, _)) = located.filter(|(s, _)| self.all_in(s, progress)) else {
+            let what = format!("{}: what is read in place is not shared", call.signature);
+            return self.abort_unless_ok(Err(Error::Other(what)));
+        };
+        let views: SmallVec<[*const u8; 8]> =
+            self.places(&segment, progress).map(<*mut u8>::cast_const).collect();
+        read.run(progress.sequence, &views);
+        Ok(())
+    }
+
+    /// Where every rank's buffer is.
+    fn places(&self, segment: &Segment, progress: &Progress) -> impl Iterator<Item = *mut u8> {
+        let sequence = progress.sequence;
+        (0..self.ranks.len()).map(move |rank| {
+            let offset = self.control.place(rank, sequence).offset();
+            segment.slab_of(rank).wrapping_add(offset)
+        })
+    }
+
     fn run_large(
         &self,
         progress: &mut Progress,
@@ -103,12 +139,7 @@ impl ShmBackend {
         self.compare(progress, mine)?;
         let all_reduce = collective.signature.kind == Kind::AllReduce;
         if let Some((segment, _)) = located.filter(|(s, _)| self.all_in(s, progress)) {
-            let places: SmallVec<[*mut u8; 8]> = (0..self.ranks.len())
-                .map(|rank| {
-                    let offset = self.control.place(rank, progress.sequence).offset();
-                    segment.slab_of(rank).wrapping_add(offset)
-                })
-                .collect();
+            let places: SmallVec<[*mut u8; 8]> = self.places(&segment, progress).collect();
             if all_reduce {
                 // SAFETY: each rank's buffer of `gift.len` elements is at its place, and all ranks
                 // are in this collective (barrier).

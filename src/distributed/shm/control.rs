@@ -67,7 +67,7 @@ struct Cell {
 struct Print {
     /// Sequence number (high half) and [`Signature::code`].
     call: AtomicU64,
-    /// Of root and shape.
+    /// Of root, shape and the origin's number.
     hash: AtomicU64,
     /// Root + 1, or 0 (high half), and the number of dimensions.
     root: AtomicU64,
@@ -106,7 +106,7 @@ impl Fingerprint {
     pub(super) fn new(sequence: u32, signature: &Signature) -> Self {
         let root = signature.root.map_or(0, |root| root as u64 + 1);
         // FNV-1a over words: it has to tell a mistake from a match, not to withstand an attack.
-        let words = [root, signature.shape.len() as u64];
+        let words = [root, signature.shape.len() as u64, u64::from(signature.number())];
         let dims = signature.shape.iter().map(|&d| d as u64);
         let hash = words.into_iter().chain(dims).fold(0xcbf2_9ce4_8422_2325, |hash: u64, word| {
             (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23)
@@ -327,7 +327,13 @@ impl Control {
     }
 
     pub(super) fn complete(&self, rank: usize, sequence: u32) {
-        self.cell(rank).completed.store(sequence, Ordering::Relaxed);
+        // What it has read before, it reads no more.
+        self.cell(rank).completed.store(sequence, Ordering::Release);
+    }
+
+    /// Whether `rank` has completed the collective with number `sequence`.
+    pub(super) fn has_completed(&self, rank: usize, sequence: u32) -> bool {
+        self.cell(rank).completed.load(Ordering::Acquire).wrapping_sub(sequence) as i32 >= 0
     }
 
     /// Counts `rank` one step further and wakes those who wait for that. What it wrote before is

@@ -195,6 +195,38 @@ impl ShmBackend {
         Ok(())
     }
 
+    /// Waits until all ranks, which have arrived there, have completed the collective with this number. Who has left
+    /// reads no more.
+    pub(in crate::distributed) fn wait_until_read(
+        &self,
+        number: u32,
+        deadline: &Deadline,
+    ) -> Result<()> {
+        for rank in (0..self.ranks.len()).filter(|&rank| rank != self.rank) {
+            let mut looks = 0u32;
+            while !self.control.has_completed(rank, number) && !self.control.has_left(rank) {
+                // What is read in a group that has failed is of no use: who saves what is left need not wait.
+                if self.has_failed() {
+                    return Ok(());
+                }
+                if deadline.has_passed() {
+                    let (me, other) = (self.ranks[self.rank], self.ranks[rank]);
+                    return Err(deadline.error(format!(
+                        "rank {me} waits until rank {other} has read what it gave in collective {number}; {}",
+                        self.condition(rank)
+                    )));
+                }
+                looks += 1;
+                match looks {
+                    0..50 => std::hint::spin_loop(),
+                    50..100 => std::thread::yield_now(),
+                    _ => std::thread::sleep(SPIN_AS_GUEST),
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The barrier at the end of a call that [`agree`](Self::agree) began.
     pub(super) fn finish(
         &self,
