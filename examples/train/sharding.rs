@@ -64,7 +64,7 @@ pub fn shard(
             DeviceMesh::new(group, [("replicate", -1), ("shard", size)])?
         }
     };
-    let kept = (settings.shard == Shard::Zero2).then_some(false);
+    let kept = (settings.shard == Shard::Zero2).then_some(false.into());
     let options = FullyShardOptions { reshard_after_forward: kept, ..Default::default() };
     network.shard_blocks(&mesh, &options)?;
     fully_shard(network, mesh, options).map(Some)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Field, Forward, Module, Visitor, VisitorMut};
 use crate::error::{Error, throw, within};
-use crate::tensor::Tensor;
+use crate::tensor::{Dtype, Tensor};
 
 /// Modules applied one after the other (`torch.nn.Sequential`), named `0`, `1`, ... or as given.
 ///
@@ -210,6 +210,9 @@ impl<M: Module + ?Sized> Module for Box<M> {
     fn extra_repr(&self) -> String {
         (**self).extra_repr()
     }
+    fn cast_around(&self, input: Option<Dtype>, output: Option<Dtype>) -> bool {
+        (**self).cast_around(input, output)
+    }
 }
 
 impl<M: Forward + ?Sized> Forward for Box<M> {
@@ -246,6 +249,9 @@ impl<M: Module + ?Sized> Module for Arc<M> {
     }
     fn extra_repr(&self) -> String {
         (**self).extra_repr()
+    }
+    fn cast_around(&self, input: Option<Dtype>, output: Option<Dtype>) -> bool {
+        (**self).cast_around(input, output)
     }
 }
 

@@ -10,7 +10,7 @@ use smallvec::smallvec;
 
 use super::{Forward, Module, Visitor, VisitorMut};
 use crate::autograd::{HookHandle, record, will_record};
-use crate::tensor::Tensor;
+use crate::tensor::{Dtype, Tensor};
 
 type PreHook<M> = Arc<dyn Fn(&M, &Tensor) -> Option<Tensor> + Send + Sync>;
 type ForwardHook<M> = Arc<dyn Fn(&M, &Tensor, &Tensor) -> Option<Tensor> + Send + Sync>;
@@ -253,6 +253,17 @@ impl<M: Module> Module for Hooked<M> {
     }
     fn extra_repr(&self) -> String {
         self.module.extra_repr()
+    }
+    fn cast_around(&self, input: Option<Dtype>, output: Option<Dtype>) -> bool {
+        let cast = |x: &Tensor, to: Dtype| x.dtype().is_floating_point().then(|| x.to_dtype(to));
+        let mut hooks = self.hooks.lock();
+        if let Some(to) = input {
+            hooks.forward_pre.push((next_id(), Arc::new(move |_, x| cast(x, to))));
+        }
+        if let Some(to) = output {
+            hooks.forward.push((next_id(), Arc::new(move |_, _, y| cast(y, to))));
+        }
+        true
     }
 }
 

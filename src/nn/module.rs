@@ -109,6 +109,13 @@ pub trait Module: Send + Sync {
         String::new()
     }
 
+    /// Has forward take floating-point inputs as `input` and give its output as `output`, and says whether it can: only
+    /// [`Hooked`](super::Hooked) does.
+    #[doc(hidden)]
+    fn cast_around(&self, _input: Option<Dtype>, _output: Option<Dtype>) -> bool {
+        false
+    }
+
     /// All parameters, also those of modules inside, with their dotted names. A parameter that is
     /// there more than once appears once, under its first name.
     ///

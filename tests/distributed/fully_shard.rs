@@ -1,9 +1,12 @@
 //! Sharded training with real processes: the same bits as data-parallel training, whatever is sharded and when it is
-//! given back; and what users do beside training.
+//! given back; what it communicates, and when; and what users do beside training.
 
 mod advice;
+mod ahead;
+mod counted;
 mod equal;
 mod meta;
+mod switches;
 mod uses;
 
 use std::path::PathBuf;

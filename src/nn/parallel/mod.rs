@@ -13,8 +13,8 @@ mod verify;
 
 pub use ddp::{CommHook, DDPOptions, DistributedDataParallel, GradBucket};
 pub use fsdp::{
-    FullyShard, FullyShardOptions, GroupMemory, MemoryPlan, MemoryPlanOptions,
-    MixedPrecisionPolicy, OptimizerStates, fully_shard, memory_plan,
+    CpuOffloadPolicy, FullyShard, FullyShardOptions, GroupMemory, MemoryPlan, MemoryPlanOptions,
+    MixedPrecisionPolicy, OptimizerStates, ReshardAfterForward, Unshard, fully_shard, memory_plan,
 };
 pub(super) use sync_batch_norm::sync_batch_norm;
 pub(crate) use verify::verify;

@@ -15,6 +15,7 @@ mod job;
 #[path = "../../distributed/checks/messages.rs"]
 mod message_checks;
 mod messages;
+mod offload;
 mod precision;
 mod sharded;
 mod sharded_runs;

@@ -35,7 +35,7 @@ fn trains(_: ()) -> Result<()> {
         sharded.to_device(gpu());
         let plain = DistributedDataParallel::new(plain, &group)?;
         let options =
-            FullyShardOptions { reshard_after_forward: Some(reshard), ..Default::default() };
+            FullyShardOptions { reshard_after_forward: Some(reshard.into()), ..Default::default() };
         for block in sharded.iter_mut() {
             fully_shard(block, &group, options.clone())?;
         }
@@ -80,7 +80,7 @@ fn never_waits(_: ()) -> Result<()> {
     let mut model = blocks(3, 16);
     model.to_device(gpu());
     let (param_dtype, reduce_dtype) = (Some(Dtype::BF16), Some(Dtype::F32));
-    let mp_policy = MixedPrecisionPolicy { param_dtype, reduce_dtype };
+    let mp_policy = MixedPrecisionPolicy { param_dtype, reduce_dtype, ..Default::default() };
     let options = FullyShardOptions { mp_policy, ..Default::default() };
     for block in model.iter_mut() {
         fully_shard(block, &group, options.clone())?;
@@ -123,7 +123,7 @@ fn takes_memory(_: ()) -> Result<()> {
     for reshard in [true, false] {
         let mut model = Sequential::new();
         let options =
-            FullyShardOptions { reshard_after_forward: Some(reshard), ..Default::default() };
+            FullyShardOptions { reshard_after_forward: Some(reshard.into()), ..Default::default() };
         peak("init", shards + 2 * one, &mut || {
             for _ in 0..BLOCKS {
                 let mut block = blocks(1, WIDTH);
@@ -198,7 +198,7 @@ fn keeps_to_the_plan(_: ()) -> Result<()> {
         };
         let plan = memory_plan(&model, options)?;
         let options =
-            FullyShardOptions { reshard_after_forward: Some(reshard), ..Default::default() };
+            FullyShardOptions { reshard_after_forward: Some(reshard.into()), ..Default::default() };
         for block in model.iter_mut() {
             fully_shard(block, &group, options.clone())?;
         }

@@ -20,8 +20,10 @@ fn trains(rank: usize, (job, (blocks, keeps)): (Job, (usize, bool))) {
     for block in model.iter_mut().take(blocks) {
         fully_shard(block, &group, Default::default()).unwrap();
     }
-    let options =
-        FullyShardOptions { reshard_after_forward: keeps.then_some(false), ..Default::default() };
+    let options = FullyShardOptions {
+        reshard_after_forward: keeps.then_some(false.into()),
+        ..Default::default()
+    };
     fully_shard(&mut model, &group, options).unwrap();
     for _ in 0..2 {
         model.forward(&Tensor::ones([1, WIDTH], Dtype::F32)).sum().backward();

@@ -1,5 +1,9 @@
 //! Ten steps of Adam: losses and weights of the sharded run and of DDP are the same bits.
 
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use torchrs::distributed::{DeviceMesh, DistributedDataParallel, ProcessGroup};
 use torchrs::nn::parallel::{FullyShardOptions, fully_shard};
@@ -26,6 +30,14 @@ impl Block {
 
 impl Forward for Block {
     fn forward(&self, x: &Tensor) -> Tensor {
+        maybe_late(Place::Gather);
+        if x.requires_grad() {
+            // The gradients of the block behind are there by then.
+            x.register_hook(|_| {
+                maybe_late(Place::ReduceScatter);
+                None
+            });
+        }
         x + self.fc2.forward(&self.norm.forward(&self.fc1.forward(x)).gelu())
     }
 }
@@ -68,6 +80,10 @@ struct Way {
     accumulate: usize,
     /// Ranks that have the same shards; with more than one sums are in another order than DDP's.
     replicas: usize,
+    /// Over how many ranks wholes are cut between forward and backward, if not over all.
+    fewer: Option<usize>,
+    /// Where the last rank is late: a bit for each [`Place`].
+    late: u8,
 }
 
 fn shard(net: &mut Net, group: &ProcessGroup, way: Way) -> Vec<nn::parallel::FullyShard> {
@@ -75,7 +91,8 @@ fn shard(net: &mut Net, group: &ProcessGroup, way: Way) -> Vec<nn::parallel::Ful
     let mesh = DeviceMesh::new(group, dims).unwrap();
     let group = if way.replicas > 1 { mesh } else { group.into() };
     let group = &group;
-    let reshard_after_forward = way.reshard_after_forward;
+    let reshard_after_forward = way.reshard_after_forward.map(Into::into);
+    let reshard_after_forward = way.fewer.map(Into::into).or(reshard_after_forward);
     let options = FullyShardOptions { reshard_after_forward, ..Default::default() };
     let mut handles = Vec::new();
     if way.blocks {
@@ -98,6 +115,7 @@ fn are_same([theirs, ours]: &[Vec<f32>; 2], way: Way) -> bool {
 
 fn ten_steps(rank: usize, (job, way): (Job, Way)) {
     let group = job.join(rank);
+    LATE.store(if rank + 1 == job.world { way.late } else { 0 }, Relaxed);
     // Ranks begin with other values: those of rank 0 count.
     let seed = 7 + rank as u64;
     let ddp = Net::new(seed, way.width, way.hidden);
@@ -119,6 +137,7 @@ fn ten_steps(rank: usize, (job, way): (Job, Way)) {
             }
             handles.iter().for_each(|handle| handle.set_requires_gradient_sync(is_last));
             let same = sharded.forward(&x).square().mean();
+            maybe_late(Place::Forward);
             same.backward();
             let losses = [loss, same].map(|loss| vec![loss.item() as f32]);
             assert!(are_same(&losses, way), "rank {rank}, step {step}, batch {micro}: {losses:?}");
@@ -128,6 +147,7 @@ fn ten_steps(rank: usize, (job, way): (Job, Way)) {
         let norms = [ddp.parameters(), sharded.parameters()]
             .map(|all| nn::clip_grad_norm_with(&all, 1e9, order, true).unwrap().item());
         assert!((norms[0] - norms[1]).abs() <= 1e-5 * norms[0], "step {step}: {norms:?}");
+        maybe_late(Place::Step);
         of_ddp.step();
         of_shards.step();
         ddp.zero_grad();
@@ -145,6 +165,24 @@ fn ten_steps(rank: usize, (job, way): (Job, Way)) {
     assert!(own <= all.div_ceil(job.world / way.replicas) + 100, "{own} of {all} elements");
 }
 
+/// Where a rank is late.
+#[derive(Clone, Copy)]
+enum Place {
+    Gather,
+    ReduceScatter,
+    Forward,
+    Step,
+}
+
+/// Those of this process.
+static LATE: AtomicU8 = AtomicU8::new(0);
+
+fn maybe_late(place: Place) {
+    if LATE.load(Relaxed) >> place as u8 & 1 == 1 {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 const SMALL: Way = Way {
     width: 8,
     hidden: 16,
@@ -152,6 +190,8 @@ const SMALL: Way = Way {
     reshard_after_forward: None,
     accumulate: 1,
     replicas: 1,
+    fewer: None,
+    late: 0,
 };
 
 #[test]
@@ -188,4 +228,20 @@ fn accumulated_gradients_give_the_same_bits() {
 fn replicas_of_shards_are_near() {
     on(4, ten_steps, &Way { replicas: 2, ..SMALL });
     on(2, ten_steps, &Way { replicas: 2, ..SMALL });
+}
+
+#[test]
+fn wholes_that_are_cut_over_fewer_ranks_give_the_same_bits() {
+    let fewer = Some(2);
+    on(4, ten_steps, &Way { fewer, ..SMALL });
+    on(4, ten_steps, &Way { fewer, width: 7, hidden: 15, ..SMALL });
+    on(4, ten_steps, &Way { fewer, accumulate: 2, blocks: false, ..SMALL });
+}
+
+#[test]
+fn a_rank_that_is_late_changes_no_bit() {
+    for late in [1, 2, 4, 8, 15] {
+        on(2, ten_steps, &Way { late, ..SMALL });
+    }
+    on(4, ten_steps, &Way { late: 15, width: 7, hidden: 15, ..SMALL });
 }

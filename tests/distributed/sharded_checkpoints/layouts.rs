@@ -76,7 +76,7 @@ impl Run {
                 full_shard(&mut net, &mesh);
             }
             Layout::Zero2 => {
-                let keep = Some(false);
+                let keep = Some(false.into());
                 let options =
                     FullyShardOptions { reshard_after_forward: keep, ..Default::default() };
                 fully_shard(&mut net, group, options).map(drop).unwrap();

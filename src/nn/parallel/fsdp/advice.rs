@@ -94,7 +94,7 @@ impl Call {
             format!(
                 "fully_shard: all parameters of {} are one group: its {} are gathered all at once, and at most each rank has \
                  the whole model beside its part; shard the modules inside by calls of their own before: {}; or say \
-                 `reshard_after_forward: Some(false)` where only gradients and optimizer states are to be in parts",
+                 `reshard_after_forward: Some(false.into())` where only gradients and optimizer states are to be in parts",
                 self.module,
                 bytes(self.own),
                 self.largest()

@@ -8,42 +8,64 @@
 //! | state | the whole's bytes | the shard's bytes |
 //! | --- | --- | --- |
 //! | away | nowhere; asked for, they are gathered | lent |
+//! | coming | on their way | lent |
 //! | here | lent | at the group's |
 //! | parked | kept, and good unless the shard is written to | lent |
+//! | partly | cut again over fewer ranks; good as long as parked ones are | lent |
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 
+use super::gather::{Coming, Partly, SmallWorld};
 use super::layout::{Chunks, Line};
+use super::order::{self, Next, Pass};
 use super::present;
 use crate::amp::Suspended;
 use crate::autograd::{Together, WeakTensor, no_grad};
-use crate::cuda::{Stream, graph};
-use crate::distributed::{Origin, ProcessGroup, ReduceOp, Work, join_some};
+use crate::cuda::{Event, Stream, graph};
+use crate::distributed::{Origin, ProcessGroup, Readers, ReduceOp, Run, Work, join_some};
 use crate::error::{Error, Result, throw};
 use crate::storage::on_demand::Brings;
 use crate::storage::{Device, Storage, WeakStorage};
-use crate::tensor::{Dtype, Layout, Tensor, kinds_of};
+use crate::tensor::{Dtype, Layout, Tensor};
 
 /// The parameters of one module over the ranks of a mesh.
 pub(super) struct ShardGroup {
-    /// Its number, in the order in which groups were made; the same on all ranks.
+    /// Its number in this process, in the order in which groups were made.
     pub number: usize,
+    /// Its number among those over the same ranks, on which all of them agree.
+    pub(super) place: u32,
     /// Between them the parameters are cut.
     pub(super) shards: ProcessGroup,
     /// The ranks that have the same part.
     pub(super) replicas: Option<ProcessGroup>,
     pub(super) lines: Vec<Parts>,
     pub(super) reduce_dtype: Option<Dtype>,
+    /// Fewer ranks, over which the wholes are cut between forward and backward.
+    pub(super) small: Option<SmallWorld>,
+    /// Those who may be reading the shards where they are.
+    pub(super) readers: Arc<Readers>,
     /// The groups of modules inside.
     pub inner: Vec<Weak<ShardGroup>>,
+    pub(super) switches: Switches,
+    /// What the groups over these ranks were gathered for, and which follows this one, by the direction.
+    pub(super) pass: Arc<Mutex<Pass>>,
+    pub(super) next: [Mutex<Next>; 2],
+    pub(super) state: Mutex<State>,
+}
+
+/// What a user changes while training.
+pub(super) struct Switches {
     pub reshards_after_forward: AtomicBool,
     pub reshards_after_backward: AtomicBool,
     /// Whether backward reduces gradients.
     pub syncs: AtomicBool,
-    pub(super) state: Mutex<State>,
+    /// Whether what is reduced over the shards' ranks is reduced over replicas too.
+    pub all_reduces: AtomicBool,
+    /// By what gradients are divided; by default the number of ranks.
+    pub divides_by: Mutex<Option<f64>>,
 }
 
 /// Parameters of one dtype and device.
@@ -55,8 +77,16 @@ pub(super) struct Parts {
     pub(super) shards: Storage,
     pub(super) side: Arc<ShardSide>,
     /// The dtype of the wholes.
-    dtype: Dtype,
+    pub(super) dtype: Dtype,
+    pub(super) place: Mutex<Place>,
     pub(super) members: Vec<Member>,
+}
+
+/// Where the wholes are.
+pub(super) struct Place {
+    pub(super) device: Device,
+    /// Where each rank's chunks go, in a memory that all ranks can read.
+    pub(super) runs: Option<Vec<Run>>,
 }
 
 /// A parameter.
@@ -70,12 +100,18 @@ pub(super) struct Member {
 #[derive(Default)]
 pub(super) struct State {
     pub(super) phase: Phase,
+    /// It was gathered ahead of use, and is not used yet.
+    pub(super) is_ahead: bool,
+    /// After it a GPU reads the shards on the host no more.
+    pub(super) copied: Option<Event>,
     /// A backward has reached some of the parameters.
     pub(super) in_backward: bool,
     /// How many it has not reached.
     pub(super) missing: usize,
     /// Gradients on their way, one for each line.
     pub(super) reducing: Vec<Reducing>,
+    /// Gradients that are not reduced over replicas yet, one for each line.
+    pub(super) partial: Vec<Tensor>,
 }
 
 impl State {
@@ -89,15 +125,17 @@ impl State {
 pub(super) enum Phase {
     #[default]
     Away,
+    Coming(Vec<Coming>),
     Here(Vec<Whole>),
     Parked(Vec<Whole>),
+    Partly(Vec<Partly>),
 }
 
 /// The bytes of a line's wholes, and what version those and the shards had.
 pub(super) struct Whole {
-    memory: Storage,
-    versions: Vec<u32>,
-    shards: u32,
+    pub(super) memory: Storage,
+    pub(super) versions: Vec<u32>,
+    pub(super) shards: u32,
 }
 
 /// A line's gradients.
@@ -107,134 +145,34 @@ pub(super) struct Reducing {
 }
 
 /// Has a group bring its wholes.
-pub(super) struct WholeSide(pub(super) Arc<ShardGroup>);
+pub(super) struct WholeSide(pub Arc<ShardGroup>);
 
 /// Has a group give way to its shards, if it is still there.
 pub(super) struct ShardSide {
-    group: OnceLock<Weak<ShardGroup>>,
-    flat: Tensor,
+    pub group: OnceLock<Weak<ShardGroup>>,
+    pub flat: Tensor,
+    pub readers: Arc<Readers>,
 }
 
 impl Brings for WholeSide {
     fn bring(&self, _: &Storage) {
         self.0.unshard().unwrap_or_else(|error| throw(error));
-        present::arrived(&self.0);
     }
 }
 
 impl Brings for ShardSide {
     fn bring(&self, storage: &Storage) {
         match self.group.get().and_then(Weak::upgrade) {
-            Some(group) => group.give_way(),
-            None => storage.lend(self.flat.storage(), 0),
-        }
-    }
-}
-
-/// What a group is made of.
-pub(super) struct Plan {
-    pub shards: ProcessGroup,
-    pub replicas: Option<ProcessGroup>,
-    /// Names and leaves.
-    pub params: Vec<(String, Tensor)>,
-    pub param_dtype: Option<Dtype>,
-    pub reduce_dtype: Option<Dtype>,
-    pub inner: Vec<Weak<ShardGroup>>,
-    pub reshards_after_forward: bool,
-    pub number: usize,
-}
-
-impl ShardGroup {
-    /// Cuts the parameters; the leaves become wholes. All ranks have the same values.
-    pub fn new(plan: Plan) -> Result<Arc<ShardGroup>> {
-        let (rank, world) = (plan.shards.rank(), plan.shards.world_size());
-        let (mut lines, mut sides) = (Vec::new(), Vec::new());
-        for (own, device) in kinds_of(plan.params.iter().map(|(_, param)| param)) {
-            let of_kind = |p: &&(String, Tensor)| (p.1.dtype(), p.1.device()) == (own, device);
-            let params: Vec<&(String, Tensor)> = plan.params.iter().filter(of_kind).collect();
-            let shapes: Vec<&[usize]> = params.iter().map(|(_, p)| p.shape()).collect();
-            let line = Line::new(&shapes, world, own);
-            let flat = room(&plan.shards, line.numel, own, device)?;
-            let side = ShardSide { group: OnceLock::new(), flat: flat.clone() };
-            let side = Arc::new(side);
-            let nbytes = line.numel * own.size();
-            let shards = Storage::on_demand(nbytes, device, side.clone());
-            let member = |(chunks, (name, param)): (&Chunks, &&(String, Tensor))| {
-                let (start, numel) = (chunks.offset_of(rank), chunks.numel_of(rank));
-                let part = param.detach().reshape_to(&[param.numel()]).narrow(0, start, numel);
-                no_grad(|| _ = flat.narrow(0, chunks.start, numel).copy_(&part));
-                let mut shape = param.shape().to_vec();
-                shape[0] = chunks.rows_of(rank).len();
-                let layout = Layout { offset: chunks.start, ..Layout::contiguous(&shape) };
-                let shard = Tensor::from_parts(shards.clone(), layout, own);
-                let shard = shard.requires_grad_(param.requires_grad());
-                shard.hint_name(name);
-                shard.keep_initial(param.initial(), false);
-                let (name, whole) = (name.clone(), param.downgrade());
-                Member { name, whole, storage: Mutex::default(), shard }
-            };
-            let members = line.chunks.iter().zip(&params).map(member).collect();
-            let dtype = plan.param_dtype.unwrap_or(own);
-            lines.push(Parts { line, flat, shards, side: side.clone(), dtype, members });
-            sides.push(side);
-        }
-        let group = Arc::new(ShardGroup {
-            number: plan.number,
-            shards: plan.shards,
-            replicas: plan.replicas,
-            lines,
-            reduce_dtype: plan.reduce_dtype,
-            inner: plan.inner,
-            reshards_after_forward: AtomicBool::new(plan.reshards_after_forward),
-            reshards_after_backward: AtomicBool::new(true),
-            syncs: AtomicBool::new(true),
-            state: Mutex::default(),
-        });
-        sides.iter().for_each(|side| _ = side.group.set(Arc::downgrade(&group)));
-        group.install();
-        present::made(&group);
-        Ok(group)
-    }
-
-    /// Makes the leaves wholes.
-    fn install(self: &Arc<Self>) {
-        let rank = self.shards.rank();
-        for parts in &self.lines {
-            for (member, chunks) in parts.members() {
-                let Some(param) = member.whole.upgrade() else { continue };
-                let nbytes = chunks.numel() * parts.dtype.size();
-                let side = Arc::new(WholeSide(self.clone()));
-                let convert = |_: &Tensor| {
-                    let storage = Storage::on_demand(nbytes, param.device(), side.clone());
-                    Tensor::from_parts(storage, Layout::contiguous(&[chunks.numel()]), parts.dtype)
-                };
-                let mut kept = None;
-                if let Some(grad) = param.grad() {
-                    param.set_grad(None);
-                    let (start, numel) = (chunks.offset_of(rank), chunks.numel_of(rank));
-                    let own = grad.detach().reshape_to(&[chunks.numel()]).narrow(0, start, numel);
-                    kept = Some(own.reshape_to(member.shard.shape()).clone_contiguous());
-                }
-                // SAFETY: whoever shards a module has it for himself, as one who moves it has: no other thread uses the
-                // tensor, and addresses are used no longer than an op runs.
-                unsafe { param.move_data(&convert) };
-                *member.storage.lock() = Some(param.storage().downgrade());
-                // Also where it is frozen now.
-                let wants_grad = param.requires_grad();
-                param.requires_grad_(true);
-                let group = Arc::downgrade(self);
-                param.register_post_accumulate_grad_hook(move |_| {
-                    if let Some(group) = group.upgrade() {
-                        group.gradient_is_there();
-                    }
-                });
-                param.requires_grad_(wants_grad);
-                param.set_shard(&member.shard, chunks.rows_of(rank).start, self.clone());
-                member.shard.set_grad(kept);
+            Some(group) => group.give_way().unwrap_or_else(|error| throw(error)),
+            None => {
+                self.readers.wait().unwrap_or_else(|error| throw(error));
+                storage.lend(self.flat.storage(), 0);
             }
         }
     }
+}
 
+impl ShardGroup {
     /// Bytes of all parameters.
     pub(super) fn whole_bytes(&self) -> usize {
         let of_line = |parts: &Parts| {
@@ -257,25 +195,44 @@ impl ShardGroup {
     }
 
     pub(super) fn origin(&self, what: &str) -> Origin {
-        Origin::named(format!("fully_shard's group {}, {what} {}", self.number, self.names()))
+        let name = format!("fully_shard's group {}, {what} {}", self.place, self.names());
+        Origin::numbered(name, self.place)
     }
 
-    /// Gathers the wholes, if they are not there.
+    /// Gathers the wholes, if they are not there, and what follows them.
     ///
     /// # Errors
     /// Those of a collective.
-    pub fn unshard(&self) -> Result<()> {
-        let mut state = self.state.lock();
-        let wholes = match std::mem::take(&mut state.phase) {
-            Phase::Here(wholes) => {
-                state.phase = Phase::Here(wholes);
+    pub fn unshard(self: &Arc<Self>) -> Result<()> {
+        let was_gathered = {
+            let mut state = self.state.lock();
+            if let Phase::Here(_) = state.phase {
                 return Ok(());
             }
-            Phase::Parked(wholes) if self.are_good(&wholes) => wholes,
-            Phase::Parked(_) | Phase::Away => {
+            let is_new = self.take_in(&mut state)?;
+            std::mem::take(&mut state.is_ahead) || is_new
+        };
+        present::arrived(self);
+        if was_gathered { order::used(self) } else { Ok(()) }
+    }
+
+    /// Lends out the wholes, which are not here. Whether they had to be gathered for that.
+    fn take_in(&self, state: &mut State) -> Result<bool> {
+        let (wholes, is_new) = match std::mem::take(&mut state.phase) {
+            Phase::Parked(wholes) if self.are_good(wholes.iter().map(|whole| whole.shards)) => {
+                (wholes, false)
+            }
+            Phase::Coming(coming) if self.are_good(coming.iter().map(|one| one.shards)) => {
+                (self.arrange(coming)?, false)
+            }
+            Phase::Partly(parts) if self.are_good(parts.iter().map(|part| part.shards)) => {
                 self.refuse_capture()?;
-                let gathered = self.without_modes(|| self.gather())?;
-                self.arrange(gathered)
+                (self.arrange(self.gather_small(&parts, false)?)?, true)
+            }
+            _ => {
+                self.refuse_capture()?;
+                let coming = self.gather(state, false)?;
+                (self.arrange(coming)?, true)
             }
         };
         for (parts, whole) in self.lines.iter().zip(&wholes) {
@@ -287,28 +244,77 @@ impl ShardGroup {
             }
         }
         state.phase = Phase::Here(wholes);
+        Ok(is_new)
+    }
+
+    /// Starts to gather the wholes, unless that is not needed.
+    ///
+    /// # Errors
+    /// Those of a collective.
+    pub fn start_ahead(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        let coming = match &state.phase {
+            Phase::Away => None,
+            Phase::Partly(parts) if self.are_good(parts.iter().map(|part| part.shards)) => {
+                self.refuse_capture()?;
+                Some(self.gather_small(parts, true)?)
+            }
+            Phase::Partly(_) => None,
+            Phase::Coming(_) | Phase::Here(_) | Phase::Parked(_) => return Ok(()),
+        };
+        let coming = match coming {
+            Some(coming) => coming,
+            None => {
+                self.refuse_capture()?;
+                self.gather(&mut state, true)?
+            }
+        };
+        (state.phase, state.is_ahead) = (Phase::Coming(coming), true);
+        present::comes_again(self);
         Ok(())
     }
 
     /// Gives the wholes' memory back. What was written to them goes to the shards.
     pub fn reshard(&self) {
         let mut state = self.state.lock();
+        self.go(&mut state);
+    }
+
+    /// [`reshard`](Self::reshard) between forward and backward, for which a part may stay.
+    pub(super) fn reshard_after_forward(&self) {
+        let mut state = self.state.lock();
+        let Some(small) = self.small.as_ref().filter(|_| matches!(state.phase, Phase::Here(_)))
+        else {
+            return self.go(&mut state);
+        };
         self.park(&mut state);
         if let Phase::Parked(wholes) = &state.phase {
-            if wholes.iter().any(|whole| whole.memory.may_be_recorded()) {
+            let parts = self.without_modes(|| self.cut(small, wholes));
+            self.go(&mut state);
+            state.phase = Phase::Partly(parts);
+        }
+    }
+
+    fn go(&self, state: &mut State) {
+        self.park(state);
+        state.is_ahead = false;
+        match &state.phase {
+            Phase::Parked(wholes) if wholes.iter().any(|whole| whole.memory.may_be_recorded()) => {
                 throw(Error::Device(format!(
                     "fully_shard: a graph was recorded while the parameters {} were gathered: it would go on with their \
                      memory, which is given back now; drop the graph, and replay none of sharded modules",
                     self.names()
                 )));
             }
-            state.phase = Phase::Away;
+            Phase::Coming(coming) => wait(coming),
+            _ => {}
         }
+        state.phase = Phase::Away;
     }
 
     /// A graph has fixed addresses.
     fn refuse_capture(&self) -> Result<()> {
-        for gpu in self.lines.iter().filter_map(|parts| parts.flat.device().gpu()) {
+        for gpu in self.lines.iter().filter_map(|parts| parts.device().gpu()) {
             let advice = "their memory comes and goes: run sharded modules without graphs";
             let what = format_args!("fully_shard: the parameters {}", self.names());
             graph::refuse(Stream::current(gpu)?, what, advice)?;
@@ -317,16 +323,33 @@ impl ShardGroup {
     }
 
     /// Has the shards in the place of the wholes, which stay for later.
-    fn give_way(&self) {
+    fn give_way(&self) -> Result<()> {
         let mut state = self.state.lock();
         self.park(&mut state);
+        if let Phase::Coming(coming) = &state.phase {
+            wait(coming);
+        }
+        self.before_writing(&mut state)?;
         for parts in &self.lines {
             parts.shards.lend(parts.flat.storage(), 0);
         }
+        Ok(())
+    }
+
+    /// Waits until nobody reads what the shards are made of.
+    fn before_writing(&self, state: &mut State) -> Result<()> {
+        state.copied.take().map_or(Ok(()), |copied| copied.synchronize())?;
+        self.readers.wait()
     }
 
     fn park(&self, state: &mut State) {
-        let Phase::Here(wholes) = std::mem::take(&mut state.phase) else { return };
+        let wholes = match std::mem::take(&mut state.phase) {
+            Phase::Here(wholes) => wholes,
+            other => return state.phase = other,
+        };
+        if self.lines.iter().zip(&wholes).any(|(parts, whole)| parts.is_written(whole)) {
+            self.before_writing(state).unwrap_or_else(|error| throw(error));
+        }
         let mut parked = Vec::with_capacity(wholes.len());
         for (parts, mut whole) in self.lines.iter().zip(wholes) {
             parts.write_back(&mut whole, self.shards.rank());
@@ -339,9 +362,9 @@ impl ShardGroup {
         state.phase = Phase::Parked(parked);
     }
 
-    /// Whether the shards are still what the wholes were made of.
-    fn are_good(&self, wholes: &[Whole]) -> bool {
-        self.lines.iter().zip(wholes).all(|(parts, whole)| parts.shards.version() == whole.shards)
+    /// Whether the shards still have these versions.
+    fn are_good(&self, versions: impl Iterator<Item = u32>) -> bool {
+        self.lines.iter().zip(versions).all(|(parts, version)| parts.shards.version() == version)
     }
 
     /// Runs `f` as if no mode of the program's were set: it may be called within any op.
@@ -350,58 +373,29 @@ impl ShardGroup {
         no_grad(f)
     }
 
-    fn gather(&self) -> Result<Vec<Tensor>> {
-        let world = self.shards.world_size();
-        let line = |parts: &Parts| {
-            let input = match parts.flat.dtype() == parts.dtype {
-                true => parts.flat.clone(),
-                false => parts.flat.to_dtype(parts.dtype),
-            };
-            if world == 1 {
-                return Ok(input);
-            }
-            let place = (parts.dtype, parts.flat.device());
-            if parts.flat.device().is_meta() {
-                return Ok(Tensor::empty([world * parts.line.numel], place));
-            }
-            let gathered = Tensor::empty([world * parts.line.numel], place);
-            let gather = || self.shards.all_gather_into_tensor(&gathered, &input);
-            self.origin("the values of").over(gather)?;
-            Ok(gathered)
-        };
-        self.lines.iter().map(line).collect()
+    /// How many parameters get a gradient.
+    pub(super) fn trained(&self) -> usize {
+        let wants = |member: &&Member| member.shard.requires_grad();
+        self.lines.iter().map(|parts| parts.members.iter().filter(wants).count()).sum()
     }
 
-    /// Puts rows of all ranks behind each other.
-    fn arrange(&self, gathered: Vec<Tensor>) -> Vec<Whole> {
-        let world = self.shards.world_size();
-        let arrange = |(parts, gathered): (&Parts, Tensor)| {
-            let memory = match world {
-                1 => gathered,
-                _ => parts.arrange(&gathered, world),
-            };
-            let version = |member: &Member| member.storage().map_or(0, |s| s.version());
-            let versions = parts.members.iter().map(version).collect();
-            let (memory, shards) = (memory.storage().clone(), parts.shards.version());
-            Whole { memory, versions, shards }
-        };
-        self.without_modes(|| self.lines.iter().zip(gathered).map(arrange).collect())
+    /// Goes back to the state before the first step: for those who go on after an error in forward or backward.
+    pub(super) fn reset(&self) {
+        self.reshard();
+        let mut state = self.state.lock();
+        state.forget_backward();
+        state.partial.clear();
+        for member in self.lines.iter().flat_map(|parts| &parts.members) {
+            member.whole.upgrade().into_iter().for_each(|whole| whole.set_grad(None));
+        }
+        *self.pass.lock() = Pass::default();
     }
 }
 
-/// Memory for a rank's chunks, of zeros.
-pub(super) fn room(
-    shards: &ProcessGroup,
-    numel: usize,
-    dtype: Dtype,
-    device: Device,
-) -> Result<Tensor> {
-    let flat = match device {
-        Device::Cpu if shards.world_size() > 1 => shards.empty_shared(&[numel], dtype)?,
-        device => Tensor::empty([numel], (dtype, device)),
-    };
-    flat.fill_(0.0);
-    Ok(flat)
+/// Waits until what is coming has come, or will not.
+fn wait(coming: &[Coming]) {
+    // Whoever uses it gets the error.
+    coming.iter().filter_map(|one| one.work.as_ref()).for_each(|work| _ = work.wait());
 }
 
 impl Together for ShardGroup {
@@ -446,32 +440,24 @@ impl ShardGroup {
             _ => self.origin(what).over(|| self.shards.all_reduce(values, op)),
         }
     }
-
-    /// How many parameters get a gradient.
-    pub(super) fn trained(&self) -> usize {
-        let wants = |member: &&Member| member.shard.requires_grad();
-        self.lines.iter().map(|parts| parts.members.iter().filter(wants).count()).sum()
-    }
 }
 
 impl Parts {
+    /// Where the wholes are.
+    pub(super) fn device(&self) -> Device {
+        self.place.lock().device
+    }
+
     pub(super) fn members(&self) -> impl Iterator<Item = (&Member, &Chunks)> {
         self.members.iter().zip(&self.line.chunks)
     }
 
-    /// The wholes from the lines of all ranks.
-    fn arrange(&self, gathered: &Tensor, world: usize) -> Tensor {
-        let line = &self.line;
-        let all = Tensor::empty([line.whole_numel], (self.dtype, gathered.device()));
-        for chunks in &line.chunks {
-            each_chunk(chunks, world, |of_whole, start, length, ranks| {
-                let to = all.narrow(0, chunks.whole_start + of_whole, length * ranks.len());
-                let from = gathered.reshape_to(&[world, line.numel]);
-                let from = from.narrow(0, ranks.start, ranks.len()).narrow(1, start, length);
-                to.reshape_to(&[ranks.len(), length]).copy_(&from);
-            });
-        }
-        all
+    /// Whether something was written to the wholes.
+    fn is_written(&self, whole: &Whole) -> bool {
+        let is_new = |(member, version): (&Member, &u32)| {
+            member.storage().is_some_and(|storage| storage.version() != *version)
+        };
+        self.members.iter().zip(&whole.versions).any(is_new)
     }
 
     /// Gives what was written to the wholes to this rank's shards.
@@ -488,57 +474,15 @@ impl Parts {
             let own = self.flat.narrow(0, chunks.start, numel);
             if own.device_ptr() != written.device_ptr() {
                 let _f32 = Suspended::new();
-                no_grad(|| _ = own.copy_(&written));
+                no_grad(|| _ = own.copy_(&written.to_device(own.device())));
             }
         }
-    }
-
-    /// A line of gradients for each rank.
-    pub(super) fn scatter(&self, grads: &[Option<Tensor>], world: usize, dtype: Dtype) -> Tensor {
-        let line = &self.line;
-        let all = Tensor::empty([world * line.numel], (dtype, self.flat.device()));
-        for (chunks, grad) in line.chunks.iter().zip(grads) {
-            each_chunk(chunks, world, |of_whole, start, length, ranks| {
-                let to = all.reshape_to(&[world, line.numel]);
-                let to = to.narrow(0, ranks.start, ranks.len()).narrow(1, start, length);
-                match grad {
-                    Some(grad) => {
-                        let grad = grad.reshape_to(&[chunks.numel()]);
-                        let from = grad.narrow(0, of_whole, length * ranks.len());
-                        to.copy_(&from.reshape_to(&[ranks.len(), length]));
-                    }
-                    None => _ = to.fill_(0.0),
-                }
-            });
-        }
-        all
     }
 }
 
 impl Member {
     /// The whole's storage, if some tensor still has it.
-    fn storage(&self) -> Option<Storage> {
+    pub(super) fn storage(&self) -> Option<Storage> {
         self.storage.lock().as_ref().and_then(WeakStorage::upgrade)
-    }
-}
-
-/// Calls `f` for all chunks at once where they are of one size, else for each that has elements: where it begins in the
-/// whole and in a line, its length, and the ranks.
-fn each_chunk(
-    chunks: &Chunks,
-    world: usize,
-    mut f: impl FnMut(usize, usize, usize, std::ops::Range<usize>),
-) {
-    if chunks.numel() == 0 {
-        return;
-    }
-    if chunks.is_even(world) {
-        return f(0, chunks.start, chunks.numel_of(0), 0..world);
-    }
-    for rank in 0..world {
-        let numel = chunks.numel_of(rank);
-        if numel > 0 {
-            f(chunks.offset_of(rank), chunks.start, numel, rank..rank + 1);
-        }
     }
 }

@@ -4,7 +4,9 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use super::group::{Phase, ShardGroup, WholeSide, room};
+use super::build::{room, scratch_of};
+use super::gather::runs;
+use super::group::{Phase, ShardGroup, WholeSide};
 use super::present;
 use crate::autograd::no_grad;
 use crate::error::{Error, Result};
@@ -20,9 +22,21 @@ impl ShardGroup {
         let mut state = self.state.lock();
         state.forget_backward();
         state.phase = Phase::Away;
+        let world = self.shards.world_size();
+        let reads = device == Device::Cpu && world > 1 && self.shards.is_on_one_host();
+        let mut scratch = 0;
         for parts in self.lines.iter().filter(|parts| parts.flat.device().is_meta()) {
             let dtype = parts.flat.dtype();
-            let new = room(&self.shards, parts.line.numel, dtype, device)?;
+            let new = room(&self.shards, parts.line.numel, dtype, device, None)?;
+            {
+                let mut place = parts.place.lock();
+                place.device = device;
+                let in_place = reads && parts.dtype == dtype;
+                place.runs = in_place.then(|| runs(&parts.line, world, dtype.size()));
+            }
+            if reads {
+                scratch += scratch_of(&parts.line, world, self.reduce_dtype.unwrap_or(dtype));
+            }
             let new = Cell::new(Some(new));
             let shards =
                 Storage::on_demand(parts.line.numel * dtype.size(), device, parts.side.clone());
@@ -41,6 +55,9 @@ impl ShardGroup {
                     *member.storage.lock() = Some(whole.storage().downgrade());
                 }
             }
+        }
+        if scratch > 0 {
+            self.shards.scratch(scratch)?;
         }
         Ok(())
     }

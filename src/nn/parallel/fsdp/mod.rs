@@ -7,31 +7,40 @@
 //! | --- | --- |
 //! | [`options`] | what a user may say |
 //! | [`layout`] | which rows are whose, and where they lie |
-//! | [`group`] | the parameters of one module: gathered, given back |
+//! | [`build`] | parameters become parts of a group |
+//! | [`group`] | the parameters of one module: whole, and given back |
+//! | [`gather`] | wholes from the parts of all ranks |
 //! | [`materialise`] | memory and values for what was sharded on the meta device |
 //! | [`reduce`] | their gradients |
 //! | [`advice`] | what is told of ways that save little |
 //! | [`plan`] | how much memory all that is going to take |
 //! | [`present`] | which groups take memory at the moment |
+//! | [`order`] | which group comes next, and is gathered ahead |
+//! | [`handle`] | what a user changes while training |
 
 mod advice;
+mod build;
+mod gather;
 mod group;
+mod handle;
 mod layout;
 mod materialise;
 mod options;
+mod order;
 mod plan;
 mod present;
 mod reduce;
 
-use std::fmt;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
-pub use options::{FullyShardOptions, MixedPrecisionPolicy};
+pub use handle::{FullyShard, Unshard};
+pub use options::{CpuOffloadPolicy, FullyShardOptions, MixedPrecisionPolicy, ReshardAfterForward};
 pub use plan::{GroupMemory, MemoryPlan, MemoryPlanOptions, OptimizerStates, memory_plan};
 
-use self::group::{Plan, ShardGroup};
+use self::build::Plan;
+use self::group::ShardGroup;
 use super::verify::{broadcast_all, verify};
 use crate::distributed::{DeviceMesh, Origin, ProcessGroup};
 use crate::error::{Error, Result};
@@ -87,6 +96,7 @@ pub fn fully_shard<M: Module + ?Sized>(
     let mesh = mesh.into();
     options.mp_policy.check()?;
     let (shards, replicas) = origin.over(|| groups_of(&mesh))?;
+    let fewer = options.reshard_after_forward.map_or(Ok(None), |to| to.fewer(&shards))?;
     let mut found = Found::default();
     walk(module, "", &mut |path, entry| {
         if let Entry::Parameter(parameter) = entry {
@@ -102,7 +112,18 @@ pub fn fully_shard<M: Module + ?Sized>(
         return Err(Error::argument("fully_shard", "ignored_params", what));
     }
     let Found { params, inner, .. } = found;
-    let reshards_after_forward = options.reshard_after_forward.unwrap_or(inner.is_empty());
+    let by_default = || ReshardAfterForward::from(inner.is_empty());
+    let to = options.reshard_after_forward.unwrap_or_else(by_default);
+    let offload = options.offload_policy.map(|policy| policy.pin_memory);
+    let on_meta = params.iter().find(|(_, param)| param.device().is_meta());
+    if let Some((name, _)) = on_meta.filter(|_| offload.is_some()) {
+        let what = format!(
+            "keeps shards on the host, but `{name}` is on the meta device: call `to_empty` with the device to compute on, and \
+             initialise, before `fully_shard`"
+        );
+        return Err(Error::argument("fully_shard", "offload_policy", what));
+    }
+    options.mp_policy.cast_around(module)?;
     let values: Vec<Tensor> = params.iter().map(|(_, param)| param.clone()).collect();
     // Those who have the other shards, and then those who have the same: all have the values of the first.
     for group in [Some(&shards), replicas.as_ref()].into_iter().flatten() {
@@ -114,6 +135,7 @@ pub fn fully_shard<M: Module + ?Sized>(
             broadcast_all(group, &values)
         })?;
     }
+    let small = fewer.map(|ranks| origin.over(|| shards.within_worlds_of(ranks))).transpose()?;
     let inner = present::numbered(&inner);
     let sharded: Vec<Arc<ShardGroup>> = inner.iter().filter_map(Weak::upgrade).collect();
     let call = described(module, &params, &sharded, &options);
@@ -124,12 +146,14 @@ pub fn fully_shard<M: Module + ?Sized>(
         param_dtype: options.mp_policy.param_dtype,
         reduce_dtype: options.mp_policy.reduce_dtype,
         inner,
-        reshards_after_forward,
+        reshards_after_forward: to != ReshardAfterForward::No,
+        small,
+        offload,
         number: next_number(),
     };
     let group = origin.over(|| ShardGroup::new(plan))?;
     advice::called(&call, &group);
-    Ok(FullyShard { group })
+    Ok(FullyShard::new(group))
 }
 
 /// What a call does, in bytes, for [`advice`].
@@ -151,7 +175,7 @@ fn described<M: Module + ?Sized>(
         ignored: options.ignored_params.iter().map(size).sum(),
         inner: inner.iter().map(|group| (group.names(), group.whole_bytes())).collect(),
         children: children.map(|name| (name.clone(), of_child(&name))).collect(),
-        is_kept_on_purpose: options.reshard_after_forward == Some(false),
+        is_kept_on_purpose: options.reshard_after_forward == Some(ReshardAfterForward::No),
     }
 }
 
@@ -226,58 +250,5 @@ impl Found {
             Some(what) => Err(Error::argument("fully_shard", "module", what)),
             None => Ok(()),
         }
-    }
-}
-
-/// The parameters that one call of [`fully_shard`] has sharded (`torch.distributed.fsdp.FSDPModule`). Dropping it changes
-/// nothing.
-#[derive(Clone)]
-pub struct FullyShard {
-    group: Arc<ShardGroup>,
-}
-
-impl FullyShard {
-    /// Gathers the parameters now. All ranks call it.
-    ///
-    /// # Errors
-    /// Those of a collective.
-    #[track_caller]
-    pub fn unshard(&self) -> Result<()> {
-        self.group.unshard()?;
-        present::arrived(&self.group);
-        Ok(())
-    }
-
-    /// Gives the memory of the whole parameters back. What was written to them goes to the shards.
-    pub fn reshard(&self) {
-        self.group.reshard();
-    }
-
-    /// Whether backward reduces gradients, here and in the modules inside; without, they add up whole, for accumulation
-    /// over several batches.
-    pub fn set_requires_gradient_sync(&self, sync: bool) {
-        self.each(|group| group.syncs.store(sync, Relaxed));
-    }
-
-    /// Whether the parameters are given back after forward, here and in the modules inside.
-    pub fn set_reshard_after_forward(&self, reshard: bool) {
-        self.each(|group| group.reshards_after_forward.store(reshard, Relaxed));
-    }
-
-    /// Whether the parameters are given back after backward, here and in the modules inside.
-    pub fn set_reshard_after_backward(&self, reshard: bool) {
-        self.each(|group| group.reshards_after_backward.store(reshard, Relaxed));
-    }
-
-    fn each(&self, f: impl Fn(&ShardGroup)) {
-        f(&self.group);
-        self.group.inner.iter().filter_map(Weak::upgrade).for_each(|group| f(&group));
-    }
-}
-
-impl fmt::Debug for FullyShard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("FullyShard");
-        shown.field("group", &self.group.number).field("parameters", &self.group.names()).finish()
     }
 }

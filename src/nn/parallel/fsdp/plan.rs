@@ -225,10 +225,11 @@ pub fn memory_plan<M: Module + ?Sized>(
         .map(|group| {
             let of_group = found.params.iter().filter(|p| p.group == Some(group.number));
             let params: Vec<&Param> = of_group.collect();
-            let keeps = !group.reshards_after_forward.load(Relaxed);
+            let keeps = !group.switches.reshards_after_forward.load(Relaxed);
             let policy = MixedPrecisionPolicy {
                 param_dtype: group.param_dtype(),
                 reduce_dtype: group.reduce_dtype,
+                ..Default::default()
             };
             row(common_name(&params), &params, world, &options, policy, keeps)
         })

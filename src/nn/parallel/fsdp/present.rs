@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use super::advice;
 use super::group::ShardGroup;
 use crate::autograd::is_in_backward;
+use crate::distributed::ProcessGroup;
 
 static ALL: Mutex<Vec<Weak<ShardGroup>>> = Mutex::new(Vec::new());
 static PRESENT: Mutex<Vec<Weak<ShardGroup>>> = Mutex::new(Vec::new());
@@ -18,6 +19,12 @@ pub(super) fn made(group: &Arc<ShardGroup>) {
     let mut all = ALL.lock();
     all.retain(|other| other.strong_count() > 0);
     all.push(Arc::downgrade(group));
+}
+
+/// The groups over the ranks of a process group.
+pub(super) fn over(ranks: &ProcessGroup) -> Vec<Arc<ShardGroup>> {
+    let all: Vec<Arc<ShardGroup>> = ALL.lock().iter().filter_map(Weak::upgrade).collect();
+    all.into_iter().filter(|group| group.shards.is_same(ranks)).collect()
 }
 
 /// The groups that have these numbers.
@@ -40,7 +47,7 @@ pub(super) fn arrived(group: &Arc<ShardGroup>) {
             if Arc::ptr_eq(&other, group) {
                 return false;
             }
-            let is_over = other.reshards_after_forward.load(Relaxed)
+            let is_over = other.switches.reshards_after_forward.load(Relaxed)
                 && !other.inner.iter().any(|inner| inner.as_ptr() == Arc::as_ptr(group))
                 && (!in_backward || other.trained() == 0);
             if is_over {
@@ -50,7 +57,14 @@ pub(super) fn arrived(group: &Arc<ShardGroup>) {
         });
         present.push(Arc::downgrade(group));
     }
-    gone.iter().for_each(|group| group.reshard());
+    for group in gone {
+        if in_backward { group.reshard() } else { group.reshard_after_forward() }
+    }
+}
+
+/// A group, which has gone, is on its way: the next that arrives does not end its use.
+pub(super) fn comes_again(group: &ShardGroup) {
+    PRESENT.lock().retain(|other| !std::ptr::eq(other.as_ptr(), group));
 }
 
 /// A group is about to reduce its gradients: the one that did so before.

@@ -6,10 +6,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::group::{Member, Parts, Reducing, ShardGroup};
 use super::present;
 use crate::autograd::{if_backward_fails, queue_callback};
-use crate::distributed::ReduceOp;
+use crate::distributed::{ReduceOp, Scratch};
 use crate::error::{Result, throw};
 use crate::profiler::{self, Category, Phase};
-use crate::tensor::Tensor;
+use crate::storage::Device;
+use crate::tensor::{Dtype, Tensor};
 
 impl ShardGroup {
     /// A whole has a gradient of this backward.
@@ -31,10 +32,10 @@ impl ShardGroup {
 
     /// Backward is through the group's parameters.
     fn all_are_there(self: &Arc<Self>) -> Result<()> {
-        if self.reshards_after_backward.load(Relaxed) {
+        if self.switches.reshards_after_backward.load(Relaxed) {
             self.reshard();
         }
-        if !self.syncs.load(Relaxed) {
+        if !self.switches.syncs.load(Relaxed) {
             return Ok(());
         }
         // Not more than one group's gradients are on their way.
@@ -48,57 +49,95 @@ impl ShardGroup {
     /// Starts to reduce what the wholes have.
     fn start(&self) -> Result<Vec<Reducing>> {
         let world = self.shards.world_size();
+        let mut room = Room::of(self)?;
         let line = |parts: &Parts| {
-            let take = |member: &Member| {
-                let whole = member.whole.upgrade()?;
-                let grad = whole.own_grad();
-                whole.set_grad(None);
-                grad
-            };
-            let grads: Vec<Option<Tensor>> = parts.members.iter().map(take).collect();
-            let dtype = self.reduce_dtype.unwrap_or(parts.flat.dtype());
+            let grads: Vec<Option<Tensor>> = parts.members.iter().map(Member::take_grad).collect();
+            let (own, home) = (parts.flat.dtype(), parts.flat.device());
+            let dtype = self.reduce_dtype.unwrap_or(own);
             if world == 1 && self.replicas.is_none() {
                 // A shard is the whole, and so is its gradient.
                 for (member, grad) in parts.members.iter().zip(grads) {
-                    let grad = grad.map(|grad| grad.to_dtype(dtype).to_dtype(parts.flat.dtype()));
+                    let grad = grad.map(|grad| {
+                        self.divided(grad.to_dtype(dtype)).to_dtype(own).to_device(home)
+                    });
                     member.accumulate(grad.unwrap_or_else(|| member.shard.zeros_like()));
                 }
                 return Ok(None);
             }
-            let input = parts.scatter(&grads, world, dtype);
+            let (op, shape) = (self.op(), [world, parts.line.numel]);
+            let output = Tensor::empty([parts.line.numel], (dtype, parts.device()));
+            if output.device().is_meta() {
+                return Ok(Some(Reducing { output, work: None }));
+            }
+            let origin = self.origin("the gradients of");
+            if let Some(room) = &mut room {
+                let input = room.take(shape, dtype)?;
+                parts.scatter(&grads, &input, world);
+                let readers = &room.scratch.readers;
+                let reduce = || self.shards.reduce_in_place(&output, &input, op, readers);
+                let work = origin.over(reduce)?;
+                return Ok(Some(Reducing { output, work }));
+            }
+            let input = Tensor::empty([world * parts.line.numel], (dtype, parts.device()));
+            parts.scatter(&grads, &input, world);
             drop(grads);
             if world == 1 {
                 return Ok(Some(Reducing { output: input, work: None }));
             }
-            let output = Tensor::empty([parts.line.numel], (dtype, parts.flat.device()));
-            if output.device().is_meta() {
-                return Ok(Some(Reducing { output, work: None }));
-            }
-            let work = self
-                .origin("the gradients of")
-                .over(|| self.shards.reduce_scatter_tensor_async(&output, &input, ReduceOp::Avg))?;
-            Ok(Some(Reducing { output, work: Some(work) }))
+            let reduce = || self.shards.reduce_scatter_tensor_async(&output, &input, op);
+            let work = Some(origin.over(reduce)?);
+            Ok(Some(Reducing { output, work }))
         };
         let started: Result<Vec<_>> = self.lines.iter().map(line).collect();
         Ok(started?.into_iter().flatten().collect())
     }
 
+    /// How ranks' gradients are combined.
+    fn op(&self) -> ReduceOp {
+        let is_own = self.switches.divides_by.lock().is_some();
+        if is_own { ReduceOp::Sum } else { ReduceOp::Avg }
+    }
+
+    /// Gradients over the factor that the user has set, if so.
+    fn divided(&self, grads: Tensor) -> Tensor {
+        match *self.switches.divides_by.lock() {
+            Some(factor) => grads / factor,
+            None => grads,
+        }
+    }
+
     /// Gives the shards the gradients that are on their way, if some are.
     pub(super) fn settle(&self) -> Result<()> {
-        let reducing = std::mem::take(&mut self.state.lock().reducing);
+        let (reducing, mut partial) = {
+            let mut state = self.state.lock();
+            if state.reducing.is_empty() {
+                return Ok(());
+            }
+            (std::mem::take(&mut state.reducing), std::mem::take(&mut state.partial).into_iter())
+        };
+        let all_reduces = self.switches.all_reduces.load(Relaxed);
+        let mut later = Vec::new();
         self.without_modes(|| {
             for (parts, Reducing { output, work }) in self.lines.iter().zip(reducing) {
                 work.map_or(Ok(()), |work| work.wait())?;
-                if let Some(replicas) =
-                    self.replicas.as_ref().filter(|_| !output.device().is_meta())
-                {
+                let output = partial.next().map_or(output.clone(), |before| before + output);
+                let is_meta = output.device().is_meta();
+                if let Some(replicas) = self.replicas.as_ref().filter(|_| !is_meta) {
+                    if !all_reduces {
+                        later.push(output);
+                        continue;
+                    }
                     let origin = self.origin("the gradients, over replicas, of");
-                    origin.over(|| replicas.all_reduce(&output, ReduceOp::Avg))?;
+                    origin.over(|| replicas.all_reduce(&output, self.op()))?;
                 }
-                parts.accumulate(&output.to_dtype(parts.flat.dtype()));
+                let home = parts.flat.device();
+                parts
+                    .accumulate(&self.divided(output).to_dtype(parts.flat.dtype()).to_device(home));
             }
-            Ok(())
-        })
+            Result::Ok(())
+        })?;
+        self.state.lock().partial = later;
+        Ok(())
     }
 
     /// Runs when backward has made all gradients.
@@ -115,6 +154,31 @@ impl ShardGroup {
     }
 }
 
+/// Memory that all ranks can read, for the gradients of one group after the other.
+struct Room {
+    scratch: Arc<Scratch>,
+    taken: usize,
+}
+
+impl Room {
+    /// Once nobody reads the gradients that were there before; `None` where they travel.
+    fn of(group: &ShardGroup) -> Result<Option<Room>> {
+        let is_here = group.lines.iter().all(|parts| parts.device() == Device::Cpu);
+        if !is_here || group.shards.world_size() == 1 || !group.shards.is_on_one_host() {
+            return Ok(None);
+        }
+        let scratch = group.shards.scratch(0)?;
+        scratch.readers.wait()?;
+        Ok(Some(Room { scratch, taken: 0 }))
+    }
+
+    fn take(&mut self, shape: [usize; 2], dtype: Dtype) -> Result<Tensor> {
+        let tensor = self.scratch.buffer.tensor(self.taken, &shape, dtype)?;
+        self.taken += shape[0] * shape[1] * dtype.size();
+        Ok(tensor)
+    }
+}
+
 impl Parts {
     /// Adds a line of gradients to those of the shards.
     fn accumulate(&self, line: &Tensor) {
@@ -126,6 +190,14 @@ impl Parts {
 }
 
 impl Member {
+    /// The whole's gradient, which is there no more.
+    fn take_grad(&self) -> Option<Tensor> {
+        let whole = self.whole.upgrade()?;
+        let grad = whole.own_grad();
+        whole.set_grad(None);
+        grad
+    }
+
     /// Adds a gradient to that of the shard.
     fn accumulate(&self, grad: Tensor) {
         if !self.shard.requires_grad() {

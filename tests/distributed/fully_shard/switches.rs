@@ -1,0 +1,192 @@
+//! What a user sets while a sharded model trains, and options of sharding that are about more than memory.
+
+use std::sync::Arc;
+
+use torchrs::autograd::checkpoint;
+use torchrs::distributed::DeviceMesh;
+use torchrs::nn::parallel::{FullyShardOptions, MixedPrecisionPolicy, fully_shard};
+use torchrs::nn::{Forward, Hooked, Linear, Module};
+use torchrs::optim::{Adam, Optimizer};
+use torchrs::{Dtype, Tensor, catch};
+
+use super::on;
+use crate::job::Job;
+
+fn input(rank: usize) -> Tensor {
+    Tensor::arange(0, 12, 1, Dtype::F32).reshape([3, 4]) + rank as f64
+}
+
+fn grads(layer: &Linear) -> Vec<f32> {
+    layer.parameters().iter().flat_map(|p| p.grad().unwrap().to_vec::<f32>()).collect()
+}
+
+fn divided(rank: usize, (job, ()): (Job, ())) {
+    let group = job.join(rank);
+    let mut layer = Linear::new(4, 4);
+    let handle = fully_shard(&mut layer, &group, Default::default()).unwrap();
+    layer.forward(&input(rank)).sum().backward();
+    let mean = grads(&layer);
+    layer.zero_grad();
+    handle.set_gradient_divide_factor(1.0).unwrap();
+    layer.forward(&input(rank)).sum().backward();
+    let sum: Vec<f32> = mean.iter().map(|g| g * group.world_size() as f32).collect();
+    assert_eq!(grads(&layer), sum);
+    let error = handle.set_gradient_divide_factor(0.0).unwrap_err().to_string();
+    assert!(error.contains("is 0") && error.contains("positive"), "{error}");
+}
+
+#[test]
+fn gradients_are_divided_by_what_the_user_says() {
+    on(1, divided, &());
+    on(2, divided, &());
+}
+
+/// Two backwards, of which the first is reduced over shards only.
+fn reduced_late(rank: usize, (job, ()): (Job, ())) {
+    let group = job.join(rank);
+    let mesh = DeviceMesh::new(&group, [("replicate", 2), ("shard", -1)]).unwrap();
+    torchrs::manual_seed(1);
+    let (mut late, mut twice) = (Linear::new(4, 4), {
+        torchrs::manual_seed(1);
+        Linear::new(4, 4)
+    });
+    let handle = fully_shard(&mut late, &mesh, Default::default()).unwrap();
+    fully_shard(&mut twice, &mesh, Default::default()).unwrap();
+    for scale in [1.0, 3.0] {
+        handle.set_requires_all_reduce(scale > 1.0);
+        for layer in [&late, &twice] {
+            (layer.forward(&input(rank)).square().sum() * scale).backward();
+        }
+        let is_there = late.parameters().iter().all(|p| p.grad().is_some());
+        assert_eq!(is_there, scale > 1.0, "not before all replicas have added theirs");
+    }
+    for (a, b) in grads(&late).iter().zip(grads(&twice)) {
+        assert!((a - b).abs() <= 1e-5 * b.abs(), "{a} {b}");
+    }
+}
+
+#[test]
+fn replicas_may_be_reduced_later() {
+    on(2, reduced_late, &());
+    on(4, reduced_late, &());
+}
+
+/// Forward and backward fail on all ranks; what they left is forgotten.
+fn reset(rank: usize, (job, ()): (Job, ())) {
+    let group = job.join(rank);
+    let mut layers = [Linear::new(4, 4), Linear::new(4, 4)];
+    let handles = layers.each_mut().map(|l| fully_shard(l, &group, Default::default()).unwrap());
+    let step = || layers[1].forward(&layers[0].forward(&input(0)).tanh()).sum().backward();
+    step();
+    let expected = layers.each_ref().map(grads);
+    let failed = catch(|| {
+        let hidden = layers[0].forward(&input(0)).tanh();
+        handles[1].set_requires_gradient_sync(false);
+        layers[1].forward(&hidden).sum().backward();
+        panic!("in the middle");
+    });
+    assert!(failed.is_err());
+    handles[1].set_requires_gradient_sync(true);
+    handles.iter().for_each(|handle| handle.reset_iter_state());
+    layers.iter().for_each(Module::zero_grad);
+    step();
+    assert_eq!(layers.each_ref().map(grads), expected);
+}
+
+#[test]
+fn an_iteration_that_failed_is_forgotten() {
+    on(2, reset, &());
+}
+
+/// Activations that are computed again gather the parameters again.
+fn checkpointed(rank: usize, (job, keeps): (Job, bool)) {
+    let group = job.join(rank);
+    let run = |again: bool| {
+        torchrs::manual_seed(8);
+        let block = || (Linear::new(4, 6), Linear::new(6, 4));
+        let mut blocks: Vec<(Linear, Linear)> = (0..3).map(|_| block()).collect();
+        let options = FullyShardOptions {
+            reshard_after_forward: Some((!keeps).into()),
+            ..Default::default()
+        };
+        for layer in blocks.iter_mut().flat_map(|(a, b)| [a, b]) {
+            fully_shard(layer, &group, options.clone()).unwrap();
+        }
+        let blocks: Vec<Arc<(Linear, Linear)>> = blocks.into_iter().map(Arc::new).collect();
+        let params = || blocks.iter().flat_map(|b| [b.0.parameters(), b.1.parameters()].concat());
+        let mut adam = Adam::new(params().collect::<Vec<_>>(), Default::default());
+        for _ in 0..3 {
+            let y = blocks.iter().fold(input(rank).requires_grad_(true), |x, block| {
+                let block = block.clone();
+                let f = move |x: &[Tensor]| &x[0] + block.1.forward(&block.0.forward(&x[0]).gelu());
+                if again { checkpoint(f, &[&x]) } else { f(&[x]) }
+            });
+            y.square().mean().backward();
+            adam.step();
+            adam.zero_grad();
+        }
+        params().flat_map(|p| p.to_vec::<f32>()).collect::<Vec<f32>>()
+    };
+    assert_eq!(run(true), run(false));
+}
+
+#[test]
+fn activations_that_are_computed_again_give_the_same_bits() {
+    on(2, checkpointed, &false);
+    on(2, checkpointed, &true);
+}
+
+/// Inputs and outputs are cast where forward has hooks.
+fn cast(rank: usize, (job, ()): (Job, ())) {
+    let group = job.join(rank);
+    let mp_policy = MixedPrecisionPolicy {
+        param_dtype: Some(Dtype::BF16),
+        output_dtype: Some(Dtype::F32),
+        cast_forward_inputs: true,
+        ..Default::default()
+    };
+    let options = FullyShardOptions { mp_policy, ..Default::default() };
+    let mut layer = Hooked::new(Linear::new(4, 4));
+    fully_shard(&mut layer, &group, options.clone()).unwrap();
+    let x = input(rank).requires_grad_(true);
+    let y = layer.forward(&x);
+    assert_eq!(y.dtype(), Dtype::F32);
+    y.sum().backward();
+    assert_eq!(x.grad().unwrap().dtype(), Dtype::F32);
+
+    let error = fully_shard(&mut Linear::new(4, 4), &group, options).unwrap_err().to_string();
+    assert!(error.contains("cast_forward_inputs") && error.contains("nn::Hooked"), "{error}");
+    let mp_policy = MixedPrecisionPolicy { output_dtype: Some(Dtype::F32), ..Default::default() };
+    let options = FullyShardOptions { mp_policy, ..Default::default() };
+    let error = fully_shard(&mut Linear::new(4, 4), &group, options).unwrap_err().to_string();
+    assert!(error.contains("output_dtype") && error.contains("`Linear`"), "{error}");
+    let mp_policy = MixedPrecisionPolicy { cast_forward_inputs: true, ..Default::default() };
+    let options = FullyShardOptions { mp_policy, ..Default::default() };
+    let error = fully_shard(&mut Linear::new(4, 4), &group, options).unwrap_err().to_string();
+    assert!(error.contains("without param_dtype"), "{error}");
+
+    // Without a cast.
+    let mp_policy = MixedPrecisionPolicy { param_dtype: Some(Dtype::BF16), ..Default::default() };
+    let options = FullyShardOptions { mp_policy, ..Default::default() };
+    let mut layer = Linear::new(4, 4);
+    fully_shard(&mut layer, &group, options).unwrap();
+    let error = catch(|| layer.forward(&input(rank))).unwrap_err().to_string();
+    assert!(error.contains("f32") && error.contains("bf16"), "{error}");
+}
+
+#[test]
+fn inputs_and_outputs_are_cast_where_forward_has_hooks() {
+    on(2, cast, &());
+}
+
+fn smaller(rank: usize, (job, ()): (Job, ())) {
+    let group = job.join(rank);
+    let options = FullyShardOptions { reshard_after_forward: Some(3.into()), ..Default::default() };
+    let error = fully_shard(&mut Linear::new(4, 4), &group, options).unwrap_err().to_string();
+    assert!(error.contains("To(3): 4 ranks are 1 times 3 and 1 more; it can be 2"), "{error}");
+}
+
+#[test]
+fn a_smaller_world_that_does_not_divide_the_ranks_is_refused() {
+    on(4, smaller, &());
+}
