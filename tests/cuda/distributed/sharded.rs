@@ -120,15 +120,21 @@ fn takes_memory(_: ()) -> Result<()> {
         assert!(got <= most + slack, "{what}: {got} bytes at most, {most} and {slack} allowed");
         Ok(())
     };
-    for reshard in [true, false] {
+    for (reshard, ahead) in [(true, true), (true, false), (false, true)] {
         let mut model = Sequential::new();
+        // What is gathered ahead in backward is there beside gradients that are on their way.
+        let more = if ahead { one } else { 0 };
         let options =
             FullyShardOptions { reshard_after_forward: Some(reshard.into()), ..Default::default() };
         peak("init", shards + 2 * one, &mut || {
             for _ in 0..BLOCKS {
                 let mut block = blocks(1, WIDTH);
                 block.to_device(gpu());
-                fully_shard(&mut block, &group, options.clone()).unwrap();
+                let handle = fully_shard(&mut block, &group, options.clone()).unwrap();
+                if !ahead {
+                    handle.set_modules_to_forward_prefetch(&[]).unwrap();
+                    handle.set_modules_to_backward_prefetch(&[]).unwrap();
+                }
                 model = std::mem::take(&mut model).append(block);
             }
         })?;
@@ -140,7 +146,8 @@ fn takes_memory(_: ()) -> Result<()> {
             peak("forward", shards + states + kept + 3 * one, &mut || {
                 loss = model.forward(&x).square().mean();
             })?;
-            peak("backward", 2 * shards + states + kept + 3 * one, &mut || loss.backward())?;
+            let groups = 3 * one + more;
+            peak("backward", 2 * shards + states + kept + groups, &mut || loss.backward())?;
             peak("step", 4 * shards + one, &mut || optimizer.step())?;
             optimizer.zero_grad();
             let got = memory::statistics(device)?.allocated.current;
