@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 
-use crate::autograd::no_grad;
+use crate::autograd::{no_grad, without_inference_mode};
 use crate::tensor::{Dtype, Tensor};
 
 /// Of places from 0, as far as they were asked for, and of frequencies that stay. Angles are computed in f64, since those
@@ -26,10 +26,11 @@ impl Rotary {
             |[cos, _]: &[Tensor; 2]| (cos.dtype(), cos.device()) == target && cos.size(0) >= end;
         let tables = match known.take().filter(fits) {
             Some(tables) => tables,
-            // Some more, since generation asks for one more each time.
-            None => {
-                self.of(&Tensor::arange(0i64, end.next_power_of_two() as i64, 1i64, Dtype::I64), x)
-            }
+            // Some more, since generation asks for one more each time. What is kept serves training, too.
+            None => without_inference_mode(|| {
+                let end = end.next_power_of_two() as i64;
+                self.of(&Tensor::arange(0i64, end, 1i64, Dtype::I64), x)
+            }),
         };
         let part = [0, 1].map(|i| tables[i].narrow(0, past, length));
         *known = Some(tables);

@@ -301,6 +301,12 @@ const EXCEPTIONS: &[Exception] = &[
     of(&["log_ndtr"], second, |at| at[0] < -80.0, "erfcx's derivative cancels, as PyTorch's"),
     of(&["hardswish"], value, extreme, "6 x overflows, as PyTorch's does"),
     of(&["gelu_tanh"], second, |at| at[0].abs() > 1e38, "x times the slope of the cubic overflows"),
+    of(
+        &["swiglu"],
+        any,
+        |at| (at[0] * at[1]).abs() > 1e37,
+        "a factor overflows, or the sigmoid is 0 in f32 beside an infinite one, as in PyTorch's two steps",
+    ),
     of(&["sinc"], any, |at| at[0].abs() > 1e38, "pi x overflows, as PyTorch's does"),
     of(&["trigamma"], value, |at| at[0] < -1e38, "pi x overflows where all numbers are poles"),
     of(&["logit"], second, tiny, "the squared divisor underflows, as PyTorch's does"),

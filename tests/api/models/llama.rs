@@ -126,6 +126,19 @@ fn the_cache_and_given_places_change_nothing() {
     assert!(error.contains("position_ids") && error.contains("[2, 7]"), "{error}");
 }
 
+/// Angles that inference has computed are kept, and serve training.
+#[test]
+fn a_model_that_was_used_for_inference_trains() {
+    let (used, fresh) = (model(config()), model(config()));
+    let options = GenerateOptions { max_new_tokens: 9, ..Default::default() };
+    autograd::inference_mode(|| used.generate(&ids(), options));
+    let gradients = |llama: &LlamaForCausalLM| -> Vec<Vec<f64>> {
+        llama.loss(&ids(), &ids()).backward();
+        llama.parameters().iter().map(|p| p.grad().unwrap().to_vec()).collect()
+    };
+    assert_eq!(gradients(&used), gradients(&fresh));
+}
+
 #[test]
 fn padding_is_not_seen() {
     let llama = model(config());
