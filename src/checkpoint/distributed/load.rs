@@ -376,6 +376,7 @@ impl Place<'_> {
 }
 
 /// The bytes of a contiguous tensor of the host.
+#[allow(clippy::mut_from_ref, reason = "a tensor is a handle; whose its bytes are is said below")]
 fn memory_of(tensor: &Tensor) -> &mut [u8] {
     assert!(tensor.is_contiguous() && tensor.device() == Device::Cpu);
     match tensor.numel() * tensor.dtype().size() {

@@ -157,23 +157,25 @@ mod tests {
         assert_eq!(rows.intersect(&region(&[3, 0], &[1, 6])), None);
     }
 
+    /// A shape, and two boxes of it.
     fn boxes() -> impl Strategy<Value = (Vec<usize>, Region, Region)> {
-        prop::collection::vec((1usize..5, 0usize..5, 0usize..5, 0usize..5, 0usize..5), 0..4)
-            .prop_map(|dims| {
-                let shape: Vec<usize> = dims.iter().map(|d| d.0).collect();
-                let cut = |pick: fn(&(usize, usize, usize, usize, usize)) -> (usize, usize)| {
-                    let ends = |d: &(usize, usize, usize, usize, usize)| {
-                        let (a, b) = pick(d);
-                        let (a, b) = (a % (d.0 + 1), b % (d.0 + 1));
+        // Of each dimension its size, and where the boxes begin and end.
+        prop::collection::vec((1usize..5, prop::array::uniform4(0usize..5)), 0..4).prop_map(
+            |dims| {
+                let shape: Vec<usize> = dims.iter().map(|(size, _)| *size).collect();
+                let cut = |first: usize| {
+                    let ends = |(size, ends): &(usize, [usize; 4])| {
+                        let (a, b) = (ends[first] % (size + 1), ends[first + 1] % (size + 1));
                         (a.min(b), a.max(b))
                     };
                     let offsets = dims.iter().map(|d| ends(d).0).collect();
                     let shape = dims.iter().map(|d| ends(d).1 - ends(d).0).collect();
                     Region { offsets, shape }
                 };
-                let source = cut(|d| (d.1, d.2));
-                (shape, source, cut(|d| (d.3, d.4)))
-            })
+                let (source, target) = (cut(0), cut(2));
+                (shape, source, target)
+            },
+        )
     }
 
     proptest! {

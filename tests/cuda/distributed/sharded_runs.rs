@@ -72,7 +72,7 @@ fn outgrows(_: ()) -> Result<()> {
         torchrs::no_grad(|| _ = linear.weight.copy_(&Tensor::eye(WIDTH, Dtype::F32)));
         Sequential::new().append(linear).append(nn::Tanh)
     };
-    assert!(16 * BLOCKS * WIDTH * WIDTH > 4 * SMALL);
+    const { assert!(16 * BLOCKS * WIDTH * WIDTH > 4 * SMALL) };
     if group.rank() == 0 {
         let mut whole = (0..BLOCKS).map(|_| block()).fold(Sequential::new(), Sequential::append);
         let error = catch(|| whole.to_device(gpu())).unwrap_err();
