@@ -7,7 +7,7 @@
 //! in which they were made. (PyTorch's `use_reentrant=False`.) So `grad`, `create_graph`, hooks and nested
 //! checkpoints work, and each parameter's gradient arrives once.
 //!
-//! A selective one also keeps the results of the ops that cost most, which say so by [`kept`]: the second run takes them
+//! A selective one also keeps the results of the ops that cost most, which say so by [`keep`]: the second run takes them
 //! from there, in order.
 
 use std::any::Any;
@@ -120,50 +120,49 @@ fn checkpointed(f: Function, inputs: &[&Tensor], selective: bool) -> Vec<Tensor>
     with_role(segment.results.is_some().then(|| Role::Keeping(segment.clone())), run)
 }
 
-/// What the op `op` computes at its heart, without history: in a selective checkpoint its results are kept in the first
-/// run, and taken from there in the second.
+/// What the op `op` computes at its heart, without history, if a selective checkpoint has kept it in its first run and
+/// runs a second time. (No closure: in one the line of the program is not known.)
 #[track_caller]
 #[inline]
-pub(in crate::ops) fn kept<const N: usize>(
-    op: &'static str,
-    compute: impl FnOnce() -> [Tensor; N],
-) -> [Tensor; N] {
+pub(in crate::ops) fn recalled<const N: usize>(op: &'static str) -> Option<[Tensor; N]> {
     match ROLE.with_borrow(Option::is_some) {
-        false => compute(),
-        true => kept_by_role(op, compute),
+        false => None,
+        true => recalled_by_role(op),
     }
 }
 
 #[track_caller]
-fn kept_by_role<const N: usize>(
-    op: &'static str,
-    compute: impl FnOnce() -> [Tensor; N],
-) -> [Tensor; N] {
+fn recalled_by_role<const N: usize>(op: &'static str) -> Option<[Tensor; N]> {
     let known = ROLE.with_borrow_mut(|role| match role {
         Some(Role::Using(segment, next)) => {
             *next += 1;
             Some(segment.result(op, *next - 1))
         }
         _ => None,
-    });
-    if let Some(known) = known {
-        let other = |_| throw(changed(op, "has other results in its second run"));
-        return known.try_into().unwrap_or_else(other);
+    })?;
+    let other = |_| throw(changed(op, "has other results in its second run"));
+    Some(known.try_into().unwrap_or_else(other))
+}
+
+/// Keeps what was computed in place of what [`recalled`] did not have, in a selective checkpoint's first run.
+#[inline]
+pub(in crate::ops) fn keep<const N: usize>(op: &'static str, results: [Tensor; N]) -> [Tensor; N] {
+    if ROLE.with_borrow(Option::is_some) {
+        keep_by_role(op, &results);
     }
-    let results = compute();
+    results
+}
+
+fn keep_by_role(op: &'static str, results: &[Tensor]) {
     ROLE.with_borrow(|role| {
         if let Some(Role::Keeping(segment)) = role
             && let Some(all) = &segment.results
         {
             let tensors = results.iter().map(Tensor::detach).collect();
-            all.lock().push(Kept {
-                op,
-                versions: results.each_ref().map(Tensor::version).into(),
-                tensors,
-            });
+            let versions = results.iter().map(Tensor::version).collect();
+            all.lock().push(Kept { op, versions, tensors });
         }
     });
-    results
 }
 
 fn changed(op: &str, what: &str) -> Error {

@@ -27,7 +27,10 @@ use crate::autograd::{Grads, no_grad, record};
 use crate::error::{Error, throw, within};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
-use crate::ops::{gpu, recompute::kept};
+use crate::ops::{
+    gpu,
+    recompute::{keep, recalled},
+};
 use crate::profiler::flops;
 use crate::tensor::Tensor;
 use plan::{BACKWARD, OP, Plan};
@@ -193,16 +196,15 @@ impl Plan {
 
     /// Y and the logarithms of the sums.
     fn forward(&self, [q, k, v]: [&Tensor; 3], mask: Option<&Tensor>) -> (Tensor, Tensor) {
-        let compute = || {
-            flops(OP, || self.flops(1, 1));
-            let gpu = gpu::of(OP, &[q, k, v, mask.unwrap_or(q)]);
-            let (y, logsum) = match gpu {
-                Some(gpu) => cuda::forward(gpu, self, [q, k, v], mask),
-                None => cpu::forward(self, [q, k, v], mask),
-            };
-            [y, logsum]
+        if let Some([y, logsum]) = recalled(OP) {
+            return (y, logsum);
+        }
+        flops(OP, || self.flops(1, 1));
+        let (y, logsum) = match gpu::of(OP, &[q, k, v, mask.unwrap_or(q)]) {
+            Some(gpu) => cuda::forward(gpu, self, [q, k, v], mask),
+            None => cpu::forward(self, [q, k, v], mask),
         };
-        let [y, logsum] = kept(OP, compute);
+        let [y, logsum] = keep(OP, [y, logsum]);
         (y, logsum)
     }
 
