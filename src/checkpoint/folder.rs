@@ -97,7 +97,7 @@ impl Checkpoint {
         Ok(self)
     }
 
-    /// Says how good it is, by the measure that [`CheckpointDir::keep_best`] compares: the value `score`.
+    /// Says how good it is, by the measure that [`keep_best`](super::CheckpointDir::keep_best) compares: the value `score`.
     ///
     /// ```
     /// use torchrs::checkpoint::Checkpoint;

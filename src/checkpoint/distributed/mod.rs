@@ -5,14 +5,14 @@
 //!
 //! | module | what it is for |
 //! | --- | --- |
-//! | [`region`] | boxes, and which bytes two of them share |
-//! | [`state`] | what a rank has |
-//! | [`plan`] | who writes what |
-//! | [`agree`] | steps of all ranks, that fail on all or none |
-//! | [`write`](mod@write), [`save`](mod@save) | a rank's file; the folder, which appears whole or not at all |
-//! | [`background`] | the same while training goes on |
-//! | [`index`], [`formats`], [`own`] | what a checkpoint holds and where, in any format |
-//! | [`fetch`], [`load`](mod@load) | pieces, checked; each rank's parts |
+//! | `region` | boxes, and which bytes two of them share |
+//! | `state` | what a rank has |
+//! | `plan` | who writes what |
+//! | `agree` | steps of all ranks, that fail on all or none |
+//! | `write`, `save` | a rank's file; the folder, which appears whole or not at all |
+//! | `background` | the same while training goes on |
+//! | `index`, `formats`, `own` | what a checkpoint holds and where, in any format |
+//! | `fetch`, `load` | pieces, checked; each rank's parts |
 
 mod agree;
 mod background;
