@@ -71,8 +71,8 @@ pub(super) struct Member {
     pub(super) gpu: OnceLock<usize>,
     /// Of what is reduced in place.
     pub(super) scratch: Mutex<Option<Arc<Scratch>>>,
-    /// How many modules were sharded over it.
-    sharded: AtomicU32,
+    /// How many things have a number of their own.
+    numbered: AtomicU32,
     /// Groups of so many neighbours, of which this rank is one.
     worlds: Mutex<Vec<ProcessGroup>>,
 }
@@ -121,8 +121,8 @@ impl ProcessGroup {
         let ranks = backend.ranks().to_vec();
         let (queue, directions) = (Queue::new(), Directions::default());
         let gpu = gpu.map_or_else(OnceLock::new, OnceLock::from);
-        let (scratch, sharded, worlds) = (Mutex::default(), AtomicU32::new(0), Mutex::default());
-        let member = Member { backend, queue, directions, gpu, scratch, sharded, worlds };
+        let (scratch, numbered, worlds) = (Mutex::default(), AtomicU32::new(0), Mutex::default());
+        let member = Member { backend, queue, directions, gpu, scratch, numbered, worlds };
         let member = Some(member);
         ProcessGroup { inner: Arc::new(Inner { member, ranks, world_rank }), timeout }
     }
@@ -263,9 +263,9 @@ impl ProcessGroup {
         member.backend.check(&doing)
     }
 
-    /// The number of the next module that is sharded over the group: from 1, the same on all ranks.
-    pub(crate) fn next_sharded(&self) -> u32 {
-        self.inner.member.as_ref().map_or(0, |member| member.sharded.fetch_add(1, Relaxed) + 1)
+    /// A number for the next of several things whose collectives over the group look alike: from 1, the same on all ranks.
+    pub(crate) fn next_number(&self) -> u32 {
+        self.inner.member.as_ref().map_or(0, |member| member.numbered.fetch_add(1, Relaxed) + 1)
     }
 
     /// The group of this rank among each `ranks` neighbours, a number that divides the group's. All ranks call it.

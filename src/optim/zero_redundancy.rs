@@ -42,6 +42,8 @@ use crate::tensor::{Dtype, Tensor, kinds_of};
 /// ```
 pub struct ZeroRedundancyOptimizer<O> {
     group: ProcessGroup,
+    /// Among what the group communicates for.
+    number: u32,
     /// Of all groups of parameters, one after the other.
     parameters: Vec<Tensor>,
     /// The number of parameters in each group.
@@ -153,8 +155,16 @@ impl<O: Optimizer> ZeroRedundancyOptimizer<O> {
                 ),
             );
         }
-        let (group, consolidated) = (group.clone(), None);
-        Ok(ZeroRedundancyOptimizer { group, parameters, sizes, owners, inner, consolidated })
+        let (group, number, consolidated) = (group.clone(), group.next_number(), None);
+        Ok(ZeroRedundancyOptimizer {
+            group,
+            number,
+            parameters,
+            sizes,
+            owners,
+            inner,
+            consolidated,
+        })
     }
 
     /// The parameters that this rank steps.
@@ -226,7 +236,9 @@ impl<O: Optimizer> Optimizer for ZeroRedundancyOptimizer<O> {
         self.inner.step();
         self.consolidated = None;
         let _span = profiler::span("ZeroRedundancyOptimizer", Category::Communication);
-        let origin = Origin::named("ZeroRedundancyOptimizer's parameters, after a step");
+        let name =
+            format!("the parameters of ZeroRedundancyOptimizer {}, after a step", self.number);
+        let origin = Origin::numbered(name, self.number);
         no_grad(|| origin.over(|| self.share())).unwrap_or_else(|error| throw(error));
     }
 

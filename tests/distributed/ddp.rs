@@ -330,3 +330,24 @@ fn row_31_a_call_that_only_one_rank_makes_is_an_error_on_both() {
         assert!(error.contains("barrier") && error.contains("all_reduce"), "{error}");
     }
 }
+
+/// Two models of one shape, whose backwards run in another order on one rank.
+fn other_order(rank: usize, job: Job) {
+    let group = job.join(rank);
+    let model = || DistributedDataParallel::new(nn::Linear::new(3, 2), &group).unwrap();
+    let models = [model(), model()];
+    let run = |order: [usize; 2]| {
+        for place in order {
+            models[place].forward(&Tensor::ones([1, 3], Dtype::F32)).sum().backward();
+        }
+        group.barrier().unwrap_or_else(|error| std::panic::panic_any(error));
+    };
+    run([0, 1]);
+    let error = catch(|| run([[0, 1], [1, 0]][rank])).unwrap_err().to_string();
+    assert!(error.contains("(model 2)") && error.contains("rank 1"), "{error}");
+}
+
+#[test]
+fn models_of_one_shape_are_not_taken_for_each_other() {
+    multiprocessing::spawn(other_order, Job::new(2, PathBuf::new()), 2).unwrap();
+}

@@ -1,6 +1,6 @@
 //! Training runs of PyTorch, replayed step by step from its initial weights on its batches, in f64
 //! and f32: in one process, and as data-parallel jobs of 2 and 4 ranks under the launcher, with batch
-//! norms of their own and synchronised ones. Losses, rates, gradient norms, final weights and buffers
+//! norms of their own and synchronised ones; and sharded over every mesh of up to 8 ranks. Losses, rates, gradient norms, final weights and buffers
 //! must be PyTorch's. The runs lie in `tests/golden/e2e`, or in `e2e` of the folder that
 //! `TORCHRS_GOLDEN_DIR` names.
 //!
@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use torchrs::checkpoint::{TensorMap, load_file};
-use torchrs::distributed::{self, DistributedDataParallel, ProcessGroup};
+use torchrs::distributed::{self, DeviceMesh, DistributedDataParallel, ProcessGroup};
 use torchrs::models::{ActivationCheckpointing, LlamaConfig};
 use torchrs::nn::{Module, SyncBatchNorm, functional as F};
 use torchrs::{Dtype, Tensor};
@@ -28,9 +28,10 @@ fn main() -> torchrs::Result<()> {
     if env::var_os("RANK").is_some() {
         let group = distributed::init_process_group(Default::default())?;
         models::NAMES.iter().for_each(|name| in_parallel(name, &group));
+        models::SHARDED.iter().for_each(|name| sharded(name, &group));
         return group.barrier();
     }
-    let all: [(&str, fn()); 8] = [
+    let all: [(&str, fn()); 9] = [
         ("the_mlp_trains_as_in_pytorch", || alone("mlp")),
         ("the_lenet_with_batch_norm_trains_as_in_pytorch", || alone("lenet_bn")),
         ("the_tiny_gpt_with_a_tied_head_trains_as_in_pytorch", || alone("tiny_gpt")),
@@ -43,6 +44,9 @@ fn main() -> torchrs::Result<()> {
         }),
         ("two_ranks_train_as_in_pytorch", || launched(2)),
         ("four_ranks_train_as_in_pytorch", || launched(4)),
+        ("sharded_over_up_to_eight_ranks_they_train_as_in_pytorch", || {
+            [1, 3, 5, 6, 7, 8].into_iter().for_each(launched);
+        }),
     ];
     let arguments: Vec<String> = env::args().skip(1).collect();
     let has = |flag: &str| arguments.iter().any(|a| a == flag);
@@ -255,5 +259,45 @@ fn in_parallel(model: &'static str, group: &ProcessGroup) {
             training.step(&**net);
         }
         recorded.check_final(&**net, run, dtype);
+    }
+}
+
+/// All meshes of the group's ranks: shards alone, and replicas of shards.
+fn meshes(group: &ProcessGroup) -> Vec<DeviceMesh> {
+    let world = group.world_size();
+    let replicas = (2..world).filter(|&replicas| world.is_multiple_of(replicas));
+    let hybrid = replicas.map(|replicas| {
+        DeviceMesh::new(group, [("replicate", replicas as isize), ("shard", -1)]).expect("a mesh")
+    });
+    std::iter::once(DeviceMesh::from(group)).chain(hybrid).collect()
+}
+
+/// All recipes on sharded models: each rank has the whole batch, so that the mean of their gradients is its gradient.
+fn sharded(model: &'static str, group: &ProcessGroup) {
+    let recorded = Recorded::read(model);
+    for (mesh, (run, dtype)) in
+        meshes(group).iter().flat_map(|mesh| recorded.runs("runs").map(move |run| (mesh, run)))
+    {
+        let label = format!("{} on rank {} of\n{mesh}", recorded.label(run, dtype), group.rank());
+        let mut net = recorded.fresh(dtype);
+        net.shard(mesh);
+        let mut training = Training::new(&*net, &run["recipe"]);
+        let k = training.accumulate;
+        for t in 0..run["batches"].as_u64().expect("a number of batches") {
+            let what = format!("{label}, batch {t}");
+            let (x, y) = recorded.batch(t, dtype);
+            let loss = loss(&*net, &x, &y);
+            let want = &run["losses"]["float64"][t as usize];
+            close_number(loss.item(), want, tolerance(run, dtype, "loss"), &what);
+            (loss / k as f64).backward();
+            if (t + 1) % k == 0
+                && let Some(norm) = training.step(&*net)
+            {
+                let want = &run["grad_norm_before_clip"]["float64"][(t / k) as usize];
+                let most = if dtype == Dtype::F64 { 1e-7 } else { 1e-4 };
+                close_number(norm, want, most, &what);
+            }
+        }
+        recorded.check_final(&*net, run, dtype);
     }
 }

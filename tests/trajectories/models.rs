@@ -1,7 +1,9 @@
 //! The four models, with PyTorch's names.
 
 use torchrs::Tensor;
+use torchrs::distributed::DeviceMesh;
 use torchrs::models::{ActivationCheckpointing, LlamaConfig, LlamaForCausalLM};
+use torchrs::nn::parallel::fully_shard;
 use torchrs::nn::{
     BatchNorm2d, Conv2d, Embedding, Forward, LayerNorm, Linear, Module, functional as F,
 };
@@ -12,7 +14,14 @@ pub trait Model: Module {
     fn logits(&self, x: &Tensor) -> Tensor;
     /// Of a model that has it.
     fn set_activation_checkpointing(&mut self, _: ActivationCheckpointing) {}
+    /// Cuts the parameters: of each block, where there are blocks, and of the rest.
+    fn shard(&mut self, mesh: &DeviceMesh) {
+        fully_shard(self, mesh, Default::default()).map(drop).expect("it can be sharded");
+    }
 }
+
+/// Those that are sharded, too.
+pub const SHARDED: [&str; 3] = ["mlp", "tiny_gpt", "tiny_llama"];
 
 pub const NAMES: [&str; 4] = ["mlp", "lenet_bn", "tiny_gpt", "tiny_llama"];
 
@@ -125,6 +134,11 @@ impl Model for TinyGpt {
         let x = self.h.iter().fold(x, |x, block| block.forward(&x));
         F::linear(&self.ln_f.forward(&x), &self.wte.weight, None)
     }
+
+    fn shard(&mut self, mesh: &DeviceMesh) {
+        shard_each(&mut self.h, mesh);
+        fully_shard(self, mesh, Default::default()).map(drop).expect("it can be sharded");
+    }
 }
 
 /// `config` in its `runs.json`.
@@ -149,5 +163,16 @@ impl Model for LlamaForCausalLM {
 
     fn set_activation_checkpointing(&mut self, how: ActivationCheckpointing) {
         self.model.set_activation_checkpointing(how);
+    }
+
+    fn shard(&mut self, mesh: &DeviceMesh) {
+        shard_each(&mut self.model.layers, mesh);
+        fully_shard(self, mesh, Default::default()).map(drop).expect("it can be sharded");
+    }
+}
+
+fn shard_each<M: Module>(blocks: &mut [M], mesh: &DeviceMesh) {
+    for block in blocks {
+        fully_shard(block, mesh, Default::default()).map(drop).expect("it can be sharded");
     }
 }

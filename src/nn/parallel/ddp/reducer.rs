@@ -23,6 +23,8 @@ use crate::tensor::{Dtype, Layout, Tensor};
 
 pub(super) struct Reducer {
     group: ProcessGroup,
+    /// The model's number among what the group communicates for.
+    number: u32,
     names: Vec<String>,
     params: Vec<Tensor>,
     /// Those that required no gradient when the module was wrapped.
@@ -77,6 +79,7 @@ impl Reducer {
         let mut bucket_of = vec![0; params.len()];
         let mut views: Vec<Option<Tensor>> = vec![None; params.len()];
         let (mut buckets, count) = (Vec::with_capacity(plans.len()), plans.len());
+        let number = group.next_number();
         for (b, Plan { kind: (dtype, device), members, numel }) in plans.into_iter().enumerate() {
             let flat = match device {
                 Device::Cpu => group.empty_shared(&[numel], dtype)?,
@@ -88,16 +91,18 @@ impl Reducer {
                 views[i] = Some(view_into(&flat, start, &params[i]));
             }
             let own = join_some(members.iter().map(|&(i, _)| format!("`{}`", names[i])), ", ");
-            let origin = Origin::named(format!(
+            let name = format!(
                 "DistributedDataParallel's bucket {} of {count}, the gradients of {own}",
                 b + 1
-            ));
+            );
+            let origin = origin_of(name, number);
             let members = members.into_iter().map(|(i, start)| (params[i].clone(), start));
             buckets.push(Bucket { flat, members: Arc::new(members.collect()), origin });
         }
         let views = views.into_iter().map(|v| v.expect("every parameter is in a bucket")).collect();
         Ok(Arc::new(Reducer {
             group: group.clone(),
+            number,
             names,
             params,
             frozen,
@@ -264,10 +269,14 @@ impl Reducer {
         // They ran before it: the first error is the cause of later ones.
         let earlier = works.iter().try_for_each(Work::wait);
         let synced = earlier.and(last).and_then(|()| self.settle_unused(&ready)).and_then(|()| {
-            let origin = Origin::named("DistributedDataParallel's buffers, after backward");
+            let origin = self.origin("buffers, after backward");
             origin.over(|| broadcast_all(&self.group, &self.buffers))
         });
         synced.unwrap_or_else(|error| throw(error));
+    }
+
+    fn origin(&self, what: &str) -> Origin {
+        origin_of(format!("DistributedDataParallel's {what}"), self.number)
     }
 
     /// With `find_unused_parameters`: a parameter that another rank used has a gradient here too; one
@@ -277,7 +286,7 @@ impl Reducer {
             return Ok(());
         }
         let used = Tensor::from_slice(ready, [ready.len()]).to_dtype(Dtype::U8);
-        let origin = Origin::named("DistributedDataParallel's list of parameters in use");
+        let origin = self.origin("list of parameters in use");
         origin.over(|| self.group.all_reduce(&used, ReduceOp::Max))?;
         for (i, used) in used.to_vec::<u8>().into_iter().enumerate() {
             if used == 1 && !ready[i] {
@@ -313,4 +322,12 @@ fn view_into(flat: &Tensor, start: usize, param: &Tensor) -> Tensor {
         }
         None => flat.narrow(0, start, param.numel()).reshape_to(param.shape()),
     }
+}
+
+/// Of the model with this number: the first one's has no need to be told from others.
+fn origin_of(mut name: String, number: u32) -> Origin {
+    if number > 1 {
+        name += &format!(" (model {number})");
+    }
+    Origin::numbered(name, number)
 }

@@ -121,7 +121,7 @@ impl ShardGroup {
         let small = plan.small.map(|group| SmallWorld { group, lines: small_lines });
         let group = Arc::new(ShardGroup {
             number: plan.number,
-            place: plan.shards.next_sharded(),
+            place: plan.shards.next_number(),
             shards: plan.shards,
             replicas: plan.replicas,
             lines,
