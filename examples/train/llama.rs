@@ -5,13 +5,14 @@ use std::path::Path;
 use torchrs::checkpoint::TensorMap;
 use torchrs::distributed::DeviceMesh;
 use torchrs::models::{ActivationCheckpointing, GenerateOptions, LlamaConfig, LlamaForCausalLM};
-use torchrs::nn::parallel::{FullyShardOptions, fully_shard};
+use torchrs::nn::parallel::FullyShardOptions;
 use torchrs::nn::{Forward, Module};
 use torchrs::train::transformer_flops;
 use torchrs::{Error, Result, Tensor};
 
 use crate::models::{Network, sample_bytes};
 use crate::settings::{Checkpointing, Settings};
+use crate::sharding::shard_each;
 
 /// A small one, without `--config`.
 fn small(vocabulary: usize, context: usize) -> LlamaConfig {
@@ -77,10 +78,7 @@ impl Network for LlamaForCausalLM {
     }
 
     fn shard_blocks(&mut self, mesh: &DeviceMesh, options: &FullyShardOptions) -> Result<()> {
-        for block in &mut self.model.layers {
-            fully_shard(block, mesh, options.clone())?;
-        }
-        Ok(())
+        shard_each(&mut self.model.layers, mesh, options)
     }
 
     fn export(&self, folder: &Path, writes: bool) -> Result<()> {

@@ -6,7 +6,7 @@ use torchrs::distributed::DeviceMesh;
 use torchrs::models::{
     GPT2Config, GPT2LMHeadModel, GenerateOptions, MobileNetV2, ResNet, mobilenet_v2, resnet18,
 };
-use torchrs::nn::parallel::{FullyShardOptions, fully_shard};
+use torchrs::nn::parallel::FullyShardOptions;
 use torchrs::nn::{self, Forward, Module};
 use torchrs::ops::Pool2dOptions;
 use torchrs::optim::lr_scheduler::WarmupCosineLR;
@@ -19,6 +19,7 @@ use crate::args::{ModelKind, OptimizerKind};
 use crate::data::Shape;
 use crate::llama;
 use crate::settings::Settings;
+use crate::sharding::shard_each;
 
 /// A classifier of images or of the next byte: inputs to logits `[n, classes]`.
 pub trait Network: Module {
@@ -167,10 +168,7 @@ impl Network for GPT2LMHeadModel {
     }
 
     fn shard_blocks(&mut self, mesh: &DeviceMesh, options: &FullyShardOptions) -> Result<()> {
-        for block in &mut self.transformer.h {
-            fully_shard(block, mesh, options.clone())?;
-        }
-        Ok(())
+        shard_each(&mut self.transformer.h, mesh, options)
     }
 }
 

@@ -1,6 +1,7 @@
 //! `--shard`: what of a model, its gradients and its optimizer's state each rank has.
 
 use torchrs::distributed::{DeviceMesh, ProcessGroup, WorkerEnv};
+use torchrs::nn::Module;
 use torchrs::nn::parallel::{FullyShard, FullyShardOptions, fully_shard};
 use torchrs::optim::{Optimizer, ZeroRedundancyOptimizer};
 use torchrs::{Error, Result, Tensor};
@@ -84,4 +85,13 @@ pub fn optimizer(
         }
         _ => models::optimizer(settings, groups),
     })
+}
+
+/// Cuts the parameters of each block.
+pub fn shard_each<M: Module>(
+    blocks: &mut [M],
+    mesh: &DeviceMesh,
+    options: &FullyShardOptions,
+) -> Result<()> {
+    blocks.iter_mut().try_for_each(|block| fully_shard(block, mesh, options.clone()).map(drop))
 }

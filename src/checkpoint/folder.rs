@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::TensorMap;
 use super::distributed::{self, Entry, Files, INDEX, Index};
-use super::raw::{error_of, room_for};
+use super::raw::{error_of, room_for_json};
 use super::replacing::{
     Temporary, followed, is_temporary_of, no_name, remove_leftovers, split, sync_folder, write_file,
 };
@@ -26,8 +26,6 @@ const FORMAT: &str = "torchrs-checkpoint";
 const VERSION: u64 = 1;
 /// The value that [`Checkpoint::with_score`] adds.
 pub(crate) const SCORE: &str = "score";
-/// Parsed JSON takes at most this of one byte of its text.
-const PARSED: usize = 64;
 
 /// Everything a training run needs to go on: groups of named tensors (`model`, `optimizer`), each
 /// a safetensors file, and named JSON values (epoch, sampler, random state) in `state.json`.
@@ -109,10 +107,7 @@ impl Checkpoint {
     /// # Errors
     /// [`Error::Argument`] for a score that is not finite: none would be better or worse.
     pub fn with_score(self, score: f64) -> Result<Self> {
-        if !score.is_finite() {
-            let what = format!("{score}; must be finite, to be compared with others");
-            return Err(Error::argument("Checkpoint::with_score", "score", what));
-        }
+        check_score(score)?;
         self.with_value(SCORE, &score)
     }
 
@@ -205,12 +200,7 @@ impl Checkpoint {
     /// # Errors
     /// [`Error::File`] when it is not there or of another type.
     pub fn value<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
-        let file = self.path.join(STATE);
-        let value = self.values.get(name).ok_or_else(|| {
-            let known: Vec<&String> = self.values.keys().collect();
-            Error::file(&file, format!("has no value `{name}`; there are {known:?}"))
-        })?;
-        words::from_value(value).map_err(|e| Error::file(&file, format!("value `{name}`: {e}")))
+        distributed::value(&self.path, &self.values, name)
     }
 
     /// Writes the checkpoint to the folder `path`. All files are written under a temporary name and
@@ -321,13 +311,21 @@ fn in_group<'a>(name: &'a str, group: &str) -> Option<&'a str> {
     name.strip_prefix(group)?.strip_prefix('.')
 }
 
+/// Refuses a score that no other is better or worse than.
+pub(super) fn check_score(score: f64) -> Result<()> {
+    if score.is_finite() {
+        return Ok(());
+    }
+    let what = format!("{score}; must be finite, to be compared with others");
+    Err(Error::argument("Checkpoint::with_score", "score", what))
+}
+
 /// The names of the groups of tensors, and the values, that `state.json` of the folder holds.
 pub(super) fn read_state(path: &Path) -> Result<(Vec<String>, BTreeMap<String, Value>)> {
     let file = path.join(STATE);
     let bytes = fs::read(&file).context(|| format!("open {}", file.display()))?;
     let damaged = |why: String| Error::file(&file, why);
-    room_for(bytes.len().saturating_mul(PARSED))
-        .map_err(|why| error_of(&file, format!("its values: {why}")))?;
+    room_for_json(bytes.len()).map_err(|why| error_of(&file, format!("its values: {why}")))?;
     let document: Value = serde_json::from_slice(&bytes)
         .map_err(|e| damaged(format!("is damaged: not JSON: {e}")))?;
     if document["format"] != FORMAT || document["version"] != VERSION {
@@ -350,7 +348,7 @@ pub(super) fn read_state(path: &Path) -> Result<(Vec<String>, BTreeMap<String, V
 }
 
 /// CRC-32 of a value's compact text, in which object keys are sorted.
-fn crc(value: &Value) -> String {
+pub(super) fn crc(value: &Value) -> String {
     let mut crc = flate2::Crc::new();
     crc.update(value.to_string().as_bytes());
     format!("{:08x}", crc.sum())

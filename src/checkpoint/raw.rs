@@ -104,6 +104,16 @@ pub(super) fn room_for(bytes: usize) -> Result<(), String> {
     there.map_err(|_| format!("about {bytes} {SCARCE}"))
 }
 
+/// [`room_for`] JSON of so many bytes, parsed.
+///
+/// # Errors
+/// How much is wanted.
+pub(super) fn room_for_json(bytes: usize) -> Result<(), String> {
+    /// Parsed JSON takes at most this of one byte of its text.
+    const PARSED: usize = 64;
+    room_for(bytes.saturating_mul(PARSED))
+}
+
 /// Makes room for more items, where there is memory for them.
 ///
 /// # Errors

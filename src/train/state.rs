@@ -258,7 +258,8 @@ impl<'a> TrainState<'a> {
         let path = checkpoints.at(step);
         let state = self.to_state(step, group)?;
         let checkpoints = checkpoints.clone();
-        checkpointer.save_then(&state, &path, move || checkpoints.prune(step))?;
+        let then = move || notes::saving(step, || checkpoints.prune(step));
+        checkpointer.save_then(&state, &path, then)?;
         Ok(path)
     }
 
@@ -366,12 +367,7 @@ impl<'a> TrainState<'a> {
             distributed::check(&index, &named)?;
             Ok((own, wanted))
         });
-        let (wanted, error) = match wanted {
-            Ok(wanted) => (Some(wanted), Ok(())),
-            Err(error) => (None, Err(error)),
-        };
-        distributed::agree(group, &what, error)?;
-        let Some((own, wanted)) = wanted else { return Err(Error::Other(what)) };
+        let (own, wanted) = distributed::all_have(group, &what, wanted)?;
         let named: Vec<(&str, &Shard)> = wanted.iter().map(|(n, s)| (n.as_str(), s)).collect();
         distributed::read(&index, &named, group)?;
         let mut at = Resumed { step: own.step, world_size: own.world_size, samples_read_again: 0 };
@@ -380,7 +376,7 @@ impl<'a> TrainState<'a> {
             at.samples_read_again = at.samples_read_again.max(part.take(name, checkpoint, group)?);
             Ok(())
         });
-        distributed::agree(group, &what, outcome)?;
+        distributed::all_have(group, &what, outcome)?;
         default_generator().set_state(own.of_rank(group.rank()));
         Ok(at)
     }

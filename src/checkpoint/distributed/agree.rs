@@ -38,6 +38,19 @@ pub(crate) fn agree<T: Serialize + DeserializeOwned>(
     })
 }
 
+/// What this rank has come to, once all have come to something. Collective.
+///
+/// # Errors
+/// As [`agree`].
+pub(crate) fn all_have<T>(group: &ProcessGroup, what: &str, mine: Result<T>) -> Result<T> {
+    let (mine, outcome) = match mine {
+        Ok(mine) => (Some(mine), Ok(())),
+        Err(error) => (None, Err(error)),
+    };
+    agree(group, what, outcome)?;
+    mine.ok_or_else(|| Error::Other(format!("{what}: this rank has failed")))
+}
+
 /// What rank 0 has come to. Collective; the others' `mine` is not looked at.
 ///
 /// # Errors

@@ -1,6 +1,7 @@
 //! Saving while training goes on: a state is copied to shared memory, and a process in the background writes it.
 
 use std::fmt;
+use std::io::{Write as _, stderr};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
@@ -277,7 +278,8 @@ impl Drop for AsyncCheckpointer {
     /// Waits for what is being written; what has gone wrong is said.
     fn drop(&mut self) {
         if let Err(error) = self.wait() {
-            eprintln!("torchrs: warning: {error}");
+            // Not `eprintln!`, which panics where nobody listens.
+            let _ = writeln!(stderr(), "torchrs: warning: {error}");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::agree::agree;
+use super::agree::{agree, all_have};
 use super::fetch::{BLOCK, Files, Of, Stream, Target};
 use super::formats;
 use super::index::{Entry, Index, Location, Piece};
@@ -58,7 +58,7 @@ impl Loaded {
     }
 }
 
-pub(super) fn value<T: DeserializeOwned>(
+pub(crate) fn value<T: DeserializeOwned>(
     path: &Path,
     values: &BTreeMap<String, Value>,
     name: &str,
@@ -113,14 +113,7 @@ pub fn load(
             Ok((have, index, loaded))
         });
         let what = format!("loading {}", path.display());
-        let (wanted, error) = match wanted {
-            Ok(wanted) => (Some(wanted), Ok(())),
-            Err(error) => (None, Err(error)),
-        };
-        agree(group, &what, error)?;
-        let Some((have, index, loaded)) = wanted else {
-            return Err(Error::Other(format!("{what}: agreed without an index")));
-        };
+        let (have, index, loaded) = all_have(group, &what, wanted)?;
         read(&index, &have, group)?;
         Ok(loaded)
     })
@@ -185,7 +178,7 @@ pub(crate) fn read(index: &Index, wanted: &[(&str, &Shard)], group: &ProcessGrou
         None => Ok(()),
     };
     // A rank that has failed in the middle has told those of its host.
-    agree(group, &what, outcome).map(drop)
+    all_have(group, &what, outcome)
 }
 
 /// What tells hosts apart: their numbers in the job, and what the system says of itself.

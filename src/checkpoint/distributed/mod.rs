@@ -28,13 +28,13 @@ mod save;
 mod state;
 mod write;
 
-pub(crate) use agree::{agree, follow};
+pub(crate) use agree::{agree, all_have, follow};
 pub use background::AsyncCheckpointer;
 pub(crate) use fetch::Files;
 pub(super) use formats::open;
 pub(crate) use index::{Entry, Index};
 pub use load::{LoadOptions, Loaded, load};
-pub(crate) use load::{check, read};
+pub(crate) use load::{check, read, value};
 pub(super) use own::INDEX;
 pub use save::save;
 pub use state::{Shard, State};

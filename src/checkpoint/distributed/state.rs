@@ -7,7 +7,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::region::Region;
-use crate::checkpoint::{Checkpoint, SCORE, words};
+use crate::checkpoint::folder::check_score;
+use crate::checkpoint::header::METADATA;
+use crate::checkpoint::{SCORE, words};
 use crate::error::{Error, Result};
 use crate::nn::{Module, saved_tensors};
 use crate::tensor::Tensor;
@@ -169,6 +171,12 @@ impl State {
     }
 
     fn insert(&mut self, name: String, shard: Shard) -> Result<()> {
+        // In a rank's file pieces have the names of their tensors, `@` and a place behind them.
+        if name.contains('@') || name == METADATA {
+            let what =
+                format!("is `{name}`, which means something else in files; use no `@` in it");
+            return Err(Error::argument("State::with_tensor", "name", what));
+        }
         match self.tensors.insert(name.clone(), shard) {
             None => Ok(()),
             Some(_) => {
@@ -192,8 +200,8 @@ impl State {
 
     /// Says how good it is, for [`CheckpointDir::keep_best`](crate::checkpoint::CheckpointDir::keep_best).
     pub(crate) fn with_score(self, score: f64) -> Result<Self> {
-        let checked = Checkpoint::new().with_score(score)?;
-        self.with_value(SCORE, &checked.value::<f64>(SCORE)?)
+        check_score(score)?;
+        self.with_value(SCORE, &score)
     }
 
     /// The names of the tensors, in order.
@@ -218,6 +226,10 @@ mod tests {
         let state = State::new().with_tensor("a.b", tensor()).unwrap();
         let twice = state.clone().with_tensor("a.b", tensor()).unwrap_err().to_string();
         assert!(twice.contains("`a.b` is there already"), "{twice}");
+        for name in ["a@1", "__metadata__"] {
+            let other = state.clone().with_tensor(name, tensor()).unwrap_err().to_string();
+            assert!(other.contains("means something else in files"), "{other}");
+        }
         assert!(state.with_group("a", [("b".to_owned(), tensor().into())]).is_err());
         let state = State::new().with_group("a", []).unwrap();
         for group in ["a", "a.b"] {

@@ -86,7 +86,7 @@ impl From<&OptimizerState> for PtValue {
         let state = used.map(|(place, state)| (PtValue::Int(place as i64), entries(state)));
         PtValue::Dict(vec![
             (text("state"), PtValue::Dict(state.collect())),
-            (text("param_groups"), from_json(&saved.param_groups)),
+            (text("param_groups"), PtValue::of_json(&saved.param_groups)),
         ])
     }
 }
@@ -115,22 +115,4 @@ fn json(value: &PtValue) -> Result<Value> {
         }
         _ => return Err(wrong("an option is no number, text or list")),
     })
-}
-
-fn from_json(value: &Value) -> PtValue {
-    match value {
-        Value::Null => PtValue::None,
-        Value::Bool(b) => PtValue::Bool(*b),
-        Value::Number(n) => match n.as_i64() {
-            Some(n) => PtValue::Int(n),
-            None => PtValue::Float(n.as_f64().unwrap_or(f64::NAN)),
-        },
-        Value::String(text) => PtValue::Str(text.clone()),
-        Value::Array(items) => PtValue::List(items.iter().map(from_json).collect()),
-        Value::Object(map) => {
-            let entry =
-                |(key, value): (&String, &Value)| (PtValue::Str(key.clone()), from_json(value));
-            PtValue::Dict(map.iter().map(entry).collect())
-        }
-    }
 }

@@ -1,7 +1,9 @@
 //! What a file of `torch.save` holds.
 
+use serde_json::Value;
+
 use super::raw::PtRaw;
-use crate::checkpoint::TensorMap;
+use crate::checkpoint::{TensorMap, words};
 use crate::error::{Error, Result};
 use crate::nn::StateDict;
 use crate::tensor::{Complex, Dtype, Tensor};
@@ -114,6 +116,30 @@ impl PtValue {
             }
         }
         Ok(())
+    }
+
+    /// What JSON says. Words for numbers that are not finite are numbers.
+    pub(in crate::checkpoint) fn of_json(value: &Value) -> PtValue {
+        match value {
+            Value::Null => PtValue::None,
+            Value::Bool(b) => PtValue::Bool(*b),
+            Value::Number(n) => match n.as_i64() {
+                Some(n) => PtValue::Int(n),
+                None => PtValue::Float(n.as_f64().unwrap_or(f64::NAN)),
+            },
+            // A number that is not finite, as `words` has it.
+            Value::String(text) => match words::from_value::<f64>(value) {
+                Ok(number) => PtValue::Float(number),
+                Err(_) => PtValue::Str(text.clone()),
+            },
+            Value::Array(items) => PtValue::List(items.iter().map(Self::of_json).collect()),
+            Value::Object(map) => {
+                let entry = |(key, value): (&String, &Value)| {
+                    (PtValue::Str(key.clone()), Self::of_json(value))
+                };
+                PtValue::Dict(map.iter().map(entry).collect())
+            }
+        }
     }
 
     /// What it is, for messages.

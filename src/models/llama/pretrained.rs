@@ -2,20 +2,17 @@
 //! `model.safetensors.index.json`, which says what is where.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
-
-use serde::Deserialize;
+use std::path::Path;
 
 use super::{LlamaConfig, LlamaForCausalLM};
 use crate::autograd::no_grad;
-use crate::checkpoint::{TensorMap, load_file, save_file};
+use crate::checkpoint::{CheckpointFiles, TensorMap, save_file};
 use crate::error::{Context, Error, Result};
 use crate::nn::{Module, NamedTensors, StateDict, init::skip_init};
 use crate::tensor::Tensor;
 
 const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
 const HEAD: &str = "lm_head.weight";
 const TABLE: &str = "model.embed_tokens.weight";
 
@@ -46,18 +43,19 @@ impl LlamaForCausalLM {
         Ok(model)
     }
 
-    /// Copies the weights of a folder, file by file: `model.safetensors`, or those that `model.safetensors.index.json`
+    /// Copies the weights of a folder, tensor by tensor: `model.safetensors`, or those that `model.safetensors.index.json`
     /// names. Of a sharded model all ranks call it.
     ///
     /// # Errors
-    /// [`Error::File`] that names the folder or file where it has not the model's weights, and no more; as
-    /// [`load_file`] for a file that is damaged.
+    /// [`Error::File`] that names the folder where it has not the model's weights, and no more; as
+    /// [`CheckpointFiles::open`] and [`CheckpointFiles::tensor`] for files that are missing or damaged.
     pub fn load_folder(&self, folder: impl AsRef<Path>) -> Result<()> {
         let folder = folder.as_ref();
+        let files = CheckpointFiles::open(folder)?;
         let mut loading = Loading::new(self);
-        for file in files(folder)? {
-            let tensors = load_file(&file)?;
-            loading.add(&tensors).map_err(|why| Error::file(&file, why))?;
+        for stored in files.tensors() {
+            let tensor = [(stored.name.to_owned(), files.tensor(stored.name)?)];
+            loading.add(&TensorMap::from(tensor)).map_err(|why| Error::file(folder, why))?;
         }
         loading.finish().map_err(|why| Error::file(folder, why))
     }
@@ -107,33 +105,6 @@ impl LlamaForCausalLM {
         let metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
         save_file(&weights, &metadata, folder.join(WEIGHTS))
     }
-}
-
-/// The files of weights in a folder.
-fn files(folder: &Path) -> Result<Vec<PathBuf>> {
-    #[derive(Deserialize)]
-    struct Index {
-        weight_map: BTreeMap<String, String>,
-    }
-    let whole = folder.join(WEIGHTS);
-    if whole.is_file() {
-        return Ok(vec![whole]);
-    }
-    let path = folder.join(INDEX);
-    if !path.is_file() {
-        return Err(Error::file(folder, format!("has neither {WEIGHTS} nor {INDEX}")));
-    }
-    let text = std::fs::read_to_string(&path).context(|| format!("read {}", path.display()))?;
-    let index: Index =
-        serde_json::from_str(&text).map_err(|e| Error::file(&path, e.to_string()))?;
-    let names: BTreeSet<String> = index.weight_map.into_values().collect();
-    let is_plain =
-        |name: &String| Path::new(name).file_name().is_some_and(|own| own == name.as_str());
-    if let Some(wrong) = names.iter().find(|name| !is_plain(name)) {
-        let why = format!("names the file `{wrong}`; it must be one of this folder");
-        return Err(Error::file(&path, why));
-    }
-    Ok(names.into_iter().map(|name| folder.join(name)).collect())
 }
 
 /// A model that gets its weights in parts.

@@ -221,7 +221,7 @@ fn columns_to_rows(rank: usize, job: Job) {
         (loaded.missing, loaded.unexpected),
         (vec!["none".to_owned()], vec!["scalar".to_owned()])
     );
-    assert_eq!((loaded.world_size, loaded.world_size), (Some(3), Some(3)));
+    assert_eq!(loaded.world_size, Some(3));
     let expected = cut(&whole(0.0), 0, rows[rank], rows[rank + 1]);
     assert!(mine.tensor().equal(expected.tensor()));
     // Another dtype, and a tensor that is not contiguous.

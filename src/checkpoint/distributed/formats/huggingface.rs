@@ -14,7 +14,7 @@ use crate::checkpoint::TensorMap;
 use crate::checkpoint::distributed::fetch::Files;
 use crate::checkpoint::distributed::index::{Entry, Index, all_there, file_of};
 use crate::checkpoint::folder::replace;
-use crate::checkpoint::raw::{error_of, room_for};
+use crate::checkpoint::raw::{error_of, room_for_json};
 use crate::checkpoint::replacing::{
     Temporary, followed, is_temporary_of, no_name, remove_leftovers, split, sync_folder, write_file,
 };
@@ -27,8 +27,6 @@ use crate::tensor::Tensor;
 pub(super) const INDEX: &str = "model.safetensors.index.json";
 /// Of one that is all.
 pub(super) const SINGLE: &str = "model.safetensors";
-/// Parsed JSON takes at most this of one byte of its text.
-const PARSED: usize = 64;
 
 #[derive(Deserialize)]
 struct Document {
@@ -52,7 +50,7 @@ pub(super) fn open(folder: &Path) -> Result<Index> {
         return Ok(Index { path: folder.to_owned(), tensors, ..Default::default() });
     }
     let bytes = fs::read(&path).context(|| format!("open {}", path.display()))?;
-    room_for(bytes.len().saturating_mul(PARSED)).map_err(|why| error_of(&path, why))?;
+    room_for_json(bytes.len()).map_err(|why| error_of(&path, why))?;
     let wrong = |what: String| Error::file(&path, what);
     let Document { weight_map } = serde_json::from_slice(&bytes)
         .map_err(|e| wrong(format!("is no index of safetensors files: {e}")))?;

@@ -78,7 +78,7 @@ pub(crate) fn from_json(path: &Path, name: &str, value: &Value) -> Result<PtValu
         let what = format!("value `{name}` has the number {n}; at most {} are written", i64::MAX);
         return Err(Error::file(path, what));
     }
-    Ok(plain(value))
+    Ok(PtValue::of_json(value))
 }
 
 /// The first number that is no `i64`, nor a float.
@@ -88,27 +88,6 @@ fn too_large(value: &Value) -> Option<u64> {
         Value::Array(items) => items.iter().find_map(too_large),
         Value::Object(map) => map.values().find_map(too_large),
         _ => None,
-    }
-}
-
-fn plain(value: &Value) -> PtValue {
-    match value {
-        Value::Null => PtValue::None,
-        Value::Bool(b) => PtValue::Bool(*b),
-        Value::Number(n) => match n.as_i64() {
-            Some(n) => PtValue::Int(n),
-            None => PtValue::Float(n.as_f64().unwrap_or(f64::NAN)),
-        },
-        // A number that is not finite, as `words` has it.
-        Value::String(text) => match words::from_value::<f64>(value) {
-            Ok(number) => PtValue::Float(number),
-            Err(_) => PtValue::Str(text.clone()),
-        },
-        Value::Array(items) => PtValue::List(items.iter().map(plain).collect()),
-        Value::Object(map) => {
-            let entry = |(key, value): (&String, &Value)| (PtValue::Str(key.clone()), plain(value));
-            PtValue::Dict(map.iter().map(entry).collect())
-        }
     }
 }
 

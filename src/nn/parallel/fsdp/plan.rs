@@ -165,13 +165,13 @@ impl MemoryPlan {
         self.buffers + self.sum(|group| group.whole + group.unsharded)
     }
 
-    /// What is there while one group comes and its neighbour has not gone yet.
+    /// What is there while one group is used, the one before has not gone yet, and the next is gathered ahead.
     fn most(&self, more: impl Fn(&GroupMemory) -> usize) -> usize {
         let alone = |group: &GroupMemory| if group.is_kept { 0 } else { group.gathered };
         let around = |i: usize| {
             let before = i.checked_sub(1).and_then(|i| self.groups.get(i)).map_or(0, alone);
             let after = self.groups.get(i + 1).map_or(0, alone);
-            before.max(after)
+            before + after
         };
         let at_once = |(i, group): (usize, &GroupMemory)| {
             alone(group) + around(i) + group.on_the_way.max(more(group))
