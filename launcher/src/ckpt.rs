@@ -55,7 +55,7 @@ fn find() -> Result<PathBuf, Failure> {
     }
     on_path(OsStr::new(PROGRAM)).unwrap_or_else(|| {
         let what = format!(
-            "no program `{PROGRAM}` beside torchrs or on PATH; `cargo install {PROGRAM}` installs it"
+            "no program `{PROGRAM}` beside torchrs or on PATH; in a clone of torchrs `cargo install --path crates/ckpt` installs it"
         );
         Err(Failure::with_code(NOT_FOUND, what))
     })

@@ -53,7 +53,7 @@ fn ckpt_becomes_the_program_beside_it_or_on_the_path() {
     let none = run(std::path::Path::new("/none"), &["verify", "x"]);
     let why = String::from_utf8(none.stderr).unwrap();
     assert_eq!(none.status.code(), Some(127));
-    assert!(why.contains("`cargo install torchrs-ckpt` installs it"), "{why}");
+    assert!(why.contains("`cargo install --path crates/ckpt` installs it"), "{why}");
     let program = |folder: &std::path::Path, says: &str| {
         use std::os::unix::fs::PermissionsExt;
         std::fs::create_dir_all(folder).unwrap();

@@ -25,13 +25,11 @@ use crate::tensor::{Dtype, Tensor};
 ///
 /// ```
 /// use torchrs::{Dtype, checkpoint::{CheckpointFormat, ConvertOptions}};
-/// let mut options = ConvertOptions::new(CheckpointFormat::HuggingFace);
-/// options.only = Some("model".into());
-/// options.dtype = Some(Dtype::BF16);
+/// let all = ConvertOptions::new(CheckpointFormat::HuggingFace);
+/// let options = ConvertOptions { only: Some("model".into()), dtype: Some(Dtype::BF16), ..all };
 /// assert_eq!(options.max_shard_size, 5_000_000_000);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct ConvertOptions {
     /// The format.
     pub to: CheckpointFormat,
