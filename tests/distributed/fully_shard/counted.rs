@@ -3,6 +3,7 @@
 use torchrs::distributed::{DistributedDataParallel, ProcessGroup};
 use torchrs::nn::parallel::{FullyShardOptions, fully_shard};
 use torchrs::nn::{Forward, Linear, Module, Sequential};
+use torchrs::optim::{AdamW, Optimizer, ZeroRedundancyOptimizer};
 use torchrs::profiler::{Category, Profile, profile};
 use torchrs::{Dtype, Tensor};
 
@@ -78,6 +79,60 @@ fn counts(rank: usize, (job, ()): (Job, ())) {
     for name in ["all_gather", "reduce_scatter"] {
         assert_eq!(given(&step, name).0, 0);
     }
+}
+
+/// ZeRO-1: states in parts, gradients whole until the last of the batches that add up to one step.
+fn counts_of_states_in_parts(rank: usize, (job, ()): (Job, ())) {
+    const BATCHES: usize = 3;
+    let group = job.join(rank);
+    let world = group.world_size();
+    let all: usize = layers().parameters().iter().map(|p| p.numel() * 4).sum();
+
+    let mut net = layers();
+    let options =
+        FullyShardOptions { reshard_after_forward: Some(false.into()), ..Default::default() };
+    let handle = fully_shard(&mut net, &group, options).unwrap();
+    let mut optimizer = AdamW::new(net.parameters(), Default::default());
+    let mut steps = || {
+        for batch in 1..=BATCHES {
+            handle.set_requires_gradient_sync(batch == BATCHES);
+            handle.set_reshard_after_backward(batch == BATCHES);
+            step(&|x| net.forward(x));
+        }
+        optimizer.step();
+        optimizer.zero_grad();
+    };
+    steps();
+    let profile_of_steps = profile(steps).1;
+    assert_eq!(given(&profile_of_steps, "all_gather"), (1, all / world));
+    assert_eq!(given(&profile_of_steps, "reduce_scatter"), (1, all));
+    assert_eq!(given(&profile_of_steps, "all_reduce").0, 0);
+
+    // Around DDP every rank has every gradient, as ZeroRedundancyOptimizer's users in PyTorch do: one time more.
+    let net = DistributedDataParallel::new(layers(), &group).unwrap();
+    let mut optimizer = ZeroRedundancyOptimizer::new(net.parameters(), &group, |own| {
+        AdamW::new(own, Default::default())
+    })
+    .unwrap();
+    let mut steps = || {
+        step(&|x| net.forward(x));
+        optimizer.step();
+    };
+    steps();
+    let profile_of_steps = profile(steps).1;
+    let [inner, outer] =
+        ["all_reduce", "all_reduce_bucket"].map(|name| given(&profile_of_steps, name).1);
+    assert_eq!(inner.max(outer), all);
+    let (calls, bytes) = given(&profile_of_steps, "all_gather");
+    // Owners have whole parameters, the largest of which is filled up for.
+    let weight = WIDTH * WIDTH * 4;
+    assert!(calls == 1 && bytes * world >= all && bytes <= all / world + weight, "{bytes}");
+}
+
+#[test]
+fn a_step_with_states_in_parts_communicates_as_much_as_without() {
+    on(2, counts_of_states_in_parts, &());
+    on(4, counts_of_states_in_parts, &());
 }
 
 #[test]

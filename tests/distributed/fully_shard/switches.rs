@@ -1,9 +1,10 @@
 //! What a user sets while a sharded model trains, and options of sharding that are about more than memory.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use torchrs::autograd::checkpoint;
-use torchrs::distributed::DeviceMesh;
+use torchrs::distributed::{DeviceMesh, GradBucket, ProcessGroup, comm_hooks};
 use torchrs::nn::parallel::{FullyShardOptions, MixedPrecisionPolicy, fully_shard};
 use torchrs::nn::{Forward, Hooked, Linear, Module};
 use torchrs::optim::{Adam, Optimizer};
@@ -69,6 +70,72 @@ fn reduced_late(rank: usize, (job, ()): (Job, ())) {
 fn replicas_may_be_reduced_later() {
     on(2, reduced_late, &());
     on(4, reduced_late, &());
+}
+
+/// A hook gets the shards' gradients, and gives their means; so it does beside a factor of the user's.
+fn hooked(rank: usize, (job, ()): (Job, ())) {
+    let group = job.join(rank);
+    let mesh = DeviceMesh::new(&group, [("replicate", 2), ("shard", -1)]).unwrap();
+    let layer = || {
+        torchrs::manual_seed(1);
+        Linear::new(4, 5)
+    };
+    let (mut plain, mut with_hook) = (layer(), layer());
+    let handles =
+        [&mut plain, &mut with_hook].map(|l| fully_shard(l, &mesh, Default::default()).unwrap());
+    // What it leaves in the memory that gradients are reduced in is not seen.
+    let mut large = Linear::new(4, 64);
+    fully_shard(&mut large, &mesh, Default::default()).unwrap();
+    large.forward(&input(rank)).square().sum().backward();
+    let seen = Arc::new(AtomicUsize::new(0));
+    let counted = seen.clone();
+    let hook = move |bucket: &GradBucket, group: &ProcessGroup| {
+        assert!(bucket.index() == 0 && bucket.is_last());
+        let shapes = |tensors: Vec<Tensor>| -> Vec<Vec<usize>> {
+            tensors.iter().map(|t| t.shape().to_vec()).collect()
+        };
+        assert_eq!(shapes(bucket.gradients()), shapes(bucket.parameters()));
+        let inside: f64 = bucket.gradients().iter().map(|g| g.abs().sum().item()).sum();
+        let all = bucket.buffer().abs().sum().item();
+        assert!((inside - all).abs() <= 1e-5 * inside, "{inside} of {all}");
+        counted.fetch_add(1, Relaxed);
+        comm_hooks::allreduce(bucket, group)
+    };
+    handles[1].register_comm_hook(hook).unwrap();
+    for factor in [None, Some(3.0)] {
+        for (layer, handle) in [(&plain, &handles[0]), (&with_hook, &handles[1])] {
+            factor.map_or(Ok(()), |f| handle.set_gradient_divide_factor(f)).unwrap();
+            layer.zero_grad();
+            layer.forward(&input(rank)).square().sum().backward();
+        }
+        for (a, b) in grads(&plain).iter().zip(grads(&with_hook)) {
+            assert!((a - b).abs() <= 1e-5 * a.abs(), "{a} {b}");
+        }
+    }
+    assert_eq!(seen.load(Relaxed), 2);
+    let again = handles[1].register_comm_hook(comm_hooks::bf16_compress).unwrap_err().to_string();
+    assert!(again.contains("one hook"), "{again}");
+    // Half the bytes.
+    handles[0].register_comm_hook(comm_hooks::bf16_compress).unwrap();
+    plain.zero_grad();
+    let step = || plain.forward(&input(rank)).square().sum().backward();
+    let profile = torchrs::profiler::profile(step).1;
+    let is_reduced = |e: &&torchrs::profiler::Event| e.name == "all_reduce" && e.bytes.is_some();
+    let bytes: usize = profile.events().iter().filter(is_reduced).filter_map(|e| e.bytes).sum();
+    let shards: usize = plain.parameters().iter().map(|p| p.numel()).sum();
+    assert!(bytes >= shards * 2 && bytes < shards * 2 + 2 * 64, "{bytes} bytes of {shards}");
+    for (a, b) in grads(&plain).iter().zip(grads(&with_hook)) {
+        assert!((a - b).abs() <= 0.02 * b.abs().max(0.1), "{a} {b}");
+    }
+    let flat = fully_shard(&mut layer(), &group, Default::default()).unwrap();
+    let error = flat.register_comm_hook(comm_hooks::allreduce).unwrap_err().to_string();
+    assert!(error.contains("reduce_dtype"), "{error}");
+}
+
+#[test]
+fn a_hook_averages_over_replicas() {
+    on(2, hooked, &());
+    on(4, hooked, &());
 }
 
 /// Forward and backward fail on all ranks; what they left is forgotten.

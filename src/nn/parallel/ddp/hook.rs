@@ -12,7 +12,8 @@ use crate::error::{Error, Result, catch};
 use crate::storage::Device;
 use crate::tensor::Tensor;
 
-/// Gradients that travel together, as a [`CommHook`] gets them (`torch.distributed.GradBucket`).
+/// Gradients that travel together, as a [`CommHook`] gets them (`torch.distributed.GradBucket`): of parameters, or of a
+/// sharded module's shards.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
@@ -34,13 +35,13 @@ use crate::tensor::Tensor;
 /// ```
 #[derive(Clone, Debug)]
 pub struct GradBucket {
-    pub(super) index: usize,
-    pub(super) is_last: bool,
-    pub(super) buffer: Tensor,
+    pub(in crate::nn::parallel) index: usize,
+    pub(in crate::nn::parallel) is_last: bool,
+    pub(in crate::nn::parallel) buffer: Tensor,
     /// Parameters and where their gradients begin in the buffer.
-    pub(super) members: Arc<Vec<(Tensor, usize)>>,
+    pub(in crate::nn::parallel) members: Arc<Vec<(Tensor, usize)>>,
     /// What messages call it.
-    pub(super) origin: Origin,
+    pub(in crate::nn::parallel) origin: Origin,
 }
 
 impl GradBucket {
@@ -155,7 +156,7 @@ impl<H: CommHook> CommHook for Arc<StdMutex<H>> {
 }
 
 /// A registered hook and where it runs.
-pub(super) struct Registered {
+pub(in crate::nn::parallel) struct Registered {
     hook: Mutex<Box<dyn CommHook>>,
     /// Of each GPU with a bucket.
     streams: Vec<Stream>,

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::verify::{broadcast_all, verify};
+pub(super) use hook::Registered;
 pub use hook::{CommHook, GradBucket};
 pub use options::DDPOptions;
 use reducer::Reducer;

@@ -130,6 +130,7 @@ impl ShardGroup {
             small,
             readers,
             switches,
+            hook: OnceLock::new(),
             pass: ShardGroup::pass_of(&others),
             next: Default::default(),
             state: Mutex::default(),

@@ -27,6 +27,7 @@ use crate::autograd::{Together, WeakTensor, no_grad};
 use crate::cuda::{Event, Stream, graph};
 use crate::distributed::{Origin, ProcessGroup, Readers, ReduceOp, Run, Work, join_some};
 use crate::error::{Error, Result, throw};
+use crate::nn::parallel::ddp::Registered;
 use crate::storage::on_demand::Brings;
 use crate::storage::{Device, Storage, WeakStorage};
 use crate::tensor::{Dtype, Layout, Tensor};
@@ -50,6 +51,8 @@ pub(super) struct ShardGroup {
     /// The groups of modules inside.
     pub inner: Vec<Weak<ShardGroup>>,
     pub(super) switches: Switches,
+    /// What averages gradients over replicas, if it is not an all-reduce.
+    pub(super) hook: OnceLock<Arc<Registered>>,
     /// What the groups over these ranks were gathered for, and which follows this one, by the direction.
     pub(super) pass: Arc<Mutex<Pass>>,
     pub(super) next: [Mutex<Next>; 2],

@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 use super::group::ShardGroup;
 use super::order::{BACKWARD, FORWARD};
 use crate::error::{Error, Result};
+use crate::nn::parallel::ddp::{CommHook, Registered};
 
 /// The parameters that one call of [`fully_shard`](super::fully_shard) has sharded (`torch.distributed.fsdp.FSDPModule`).
 /// Dropping it changes nothing. All ranks set the same.
@@ -151,6 +152,41 @@ impl FullyShard {
         }
         self.each(|group| *group.switches.divides_by.lock() = Some(factor));
         Ok(())
+    }
+
+    /// Has `hook` average this module's gradients over replicas, in place of an all-reduce. A bucket has the gradients of
+    /// its shards; modules inside have hooks of their own. Over the network between hosts, [`comm_hooks`] send less. All
+    /// ranks register the same one. One replica has nothing to average: there it is not called.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// use torchrs::distributed::{DeviceMesh, comm_hooks};
+    /// use torchrs::nn::{Linear, parallel::fully_shard};
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// let mesh = DeviceMesh::new(&group, [("replicate", 2), ("shard", 1)])?;
+    /// let handle = fully_shard(&mut Linear::new(4, 4), &mesh, Default::default())?;
+    /// handle.register_comm_hook(comm_hooks::bf16_compress)?;
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    ///
+    /// [`comm_hooks`]: crate::distributed::comm_hooks
+    ///
+    /// # Errors
+    /// [`Error::Argument`] on a mesh without replicas, and where the module has a hook already.
+    pub fn register_comm_hook(&self, hook: impl CommHook + 'static) -> Result<()> {
+        let wrong = |what: &str| Error::argument("register_comm_hook", "hook", what);
+        if self.group.replicas.is_none() {
+            let what = "averages over replicas, and the module's mesh has one dimension, of shards; between those, \
+                        `MixedPrecisionPolicy::reduce_dtype` says in which dtype gradients travel";
+            return Err(wrong(what));
+        }
+        let devices = self.group.lines.iter().map(|parts| parts.device());
+        let registered = Arc::new(Registered::new(Box::new(hook), devices)?);
+        let is_new = self.group.hook.set(registered);
+        is_new.map_err(|_| wrong("another one is registered: a module has one hook"))
     }
 
     /// Forgets what a forward or backward that failed has left, here and in the modules inside: parameters are given

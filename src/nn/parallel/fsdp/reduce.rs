@@ -8,6 +8,7 @@ use super::present;
 use crate::autograd::{if_backward_fails, queue_callback};
 use crate::distributed::{ReduceOp, Scratch};
 use crate::error::{Result, throw};
+use crate::nn::parallel::ddp::GradBucket;
 use crate::profiler::{self, Category, Phase};
 use crate::storage::Device;
 use crate::tensor::{Dtype, Tensor};
@@ -118,17 +119,17 @@ impl ShardGroup {
         let all_reduces = self.switches.all_reduces.load(Relaxed);
         let mut later = Vec::new();
         self.without_modes(|| {
-            for (parts, Reducing { output, work }) in self.lines.iter().zip(reducing) {
+            for (place, Reducing { output, work }) in reducing.into_iter().enumerate() {
+                let parts = &self.lines[place];
                 work.map_or(Ok(()), |work| work.wait())?;
                 let output = partial.next().map_or(output.clone(), |before| before + output);
                 let is_meta = output.device().is_meta();
-                if let Some(replicas) = self.replicas.as_ref().filter(|_| !is_meta) {
+                if self.replicas.is_some() && !is_meta {
                     if !all_reduces {
                         later.push(output);
                         continue;
                     }
-                    let origin = self.origin("the gradients, over replicas, of");
-                    origin.over(|| replicas.all_reduce(&output, self.op()))?;
+                    self.over_replicas(place, &output)?;
                 }
                 let home = parts.flat.device();
                 parts
@@ -137,6 +138,33 @@ impl ShardGroup {
             Result::Ok(())
         })?;
         self.state.lock().partial = later;
+        Ok(())
+    }
+
+    /// Combines a line's gradients over replicas.
+    fn over_replicas(&self, place: usize, gradients: &Tensor) -> Result<()> {
+        let Some(replicas) = self.replicas.as_ref().filter(|group| group.world_size() > 1) else {
+            return Ok(());
+        };
+        let (origin, op) = (self.origin("the gradients, over replicas, of"), self.op());
+        let Some(hook) = self.hook.get() else {
+            return origin.over(|| replicas.all_reduce(gradients, op));
+        };
+        self.lines[place].clear_gaps(gradients);
+        let members = self.lines[place].members();
+        let members = members.map(|(member, chunks)| (member.shard.clone(), chunks.start));
+        let bucket = GradBucket {
+            index: place,
+            is_last: place + 1 == self.lines.len(),
+            buffer: gradients.clone(),
+            members: Arc::new(members.collect()),
+            origin,
+        };
+        hook.call(replicas, &bucket)?;
+        if op == ReduceOp::Sum {
+            // A hook gives the mean.
+            gradients.mul_(replicas.world_size() as f64);
+        }
         Ok(())
     }
 
@@ -180,6 +208,15 @@ impl Room {
 }
 
 impl Parts {
+    /// Writes zeros between the gradients in a line, for who looks at all of it.
+    fn clear_gaps(&self, line: &Tensor) {
+        let ends = self.members().map(|(member, chunks)| chunks.start + member.shard.numel());
+        let starts = self.members().map(|(_, chunks)| chunks.start).skip(1);
+        for (end, start) in ends.zip(starts.chain([line.numel()])) {
+            line.narrow(0, end, start - end).fill_(0.0);
+        }
+    }
+
     /// Adds a line of gradients to those of the shards.
     fn accumulate(&self, line: &Tensor) {
         for (member, chunks) in self.members() {
