@@ -2,7 +2,7 @@
 
 use torchrs::cuda::memory;
 use torchrs::cuda_graphs::CudaGraph;
-use torchrs::distributed::DistributedDataParallel;
+use torchrs::distributed::{DeviceMesh, DistributedDataParallel, comm_hooks};
 use torchrs::nn::parallel::{
     FullyShardOptions, MemoryPlan, MemoryPlanOptions, MixedPrecisionPolicy, fully_shard,
     memory_plan,
@@ -23,8 +23,13 @@ pub fn blocks(count: usize, width: usize) -> Sequential {
     (0..count).map(block).fold(Sequential::new(), Sequential::append)
 }
 
-fn trains(_: ()) -> Result<()> {
+/// With so many replicas of shards.
+fn trains(replicas: usize) -> Result<()> {
     let group = join_job()?;
+    let mesh = match replicas {
+        1 => DeviceMesh::from(&group),
+        _ => DeviceMesh::new(&group, [("replicate", replicas as isize), ("shard", -1)])?,
+    };
     for reshard in [true, false] {
         let made = || {
             torchrs::manual_seed(5);
@@ -37,7 +42,10 @@ fn trains(_: ()) -> Result<()> {
         let options =
             FullyShardOptions { reshard_after_forward: Some(reshard.into()), ..Default::default() };
         for block in sharded.iter_mut() {
-            fully_shard(block, &group, options.clone())?;
+            let handle = fully_shard(block, &mesh, options.clone())?;
+            if replicas > 1 && reshard {
+                handle.register_comm_hook(comm_hooks::allreduce)?;
+            }
         }
         let adam = || AdamOptions { lr: 1e-2, ..Default::default() };
         let mut of_plain = Adam::new(plain.parameters(), adam());
@@ -70,8 +78,9 @@ fn trains(_: ()) -> Result<()> {
 
 #[test]
 fn sharded_training_is_data_parallel_training() {
-    run_with(2, [&[(ADVERSARY, "3")], &[]], trains);
-    run_with(3, [&[(ADVERSARY, "4")], &[]], trains);
+    run_with(2, [&[(ADVERSARY, "3")], &[]], |()| trains(1));
+    run_with(3, [&[(ADVERSARY, "4")], &[]], |()| trains(1));
+    run_with(4, [&[(ADVERSARY, "5")], &[]], |()| trains(2));
 }
 
 /// The host never waits for the GPU.
