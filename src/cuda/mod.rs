@@ -60,6 +60,8 @@ pub(crate) use torchrs_cuda::memory::in_flight;
 #[cfg(test)]
 pub(crate) use torchrs_cuda::simulated_test;
 pub(crate) use torchrs_cuda::work::lost;
+#[doc(hidden)]
+pub use torchrs_cuda::work::traffic;
 pub(crate) use torchrs_cuda::{cuda_args, within};
 
 /// Statics of ops that are made of files of `kernels/`.

@@ -2,7 +2,7 @@
 
 use crate::autograd::no_grad;
 use crate::cuda::cuda_args;
-use crate::cuda::{Kernel, Program, launch::Argument, launch::Shape, sources::program};
+use crate::cuda::{Kernel, Program, launch::Argument, launch::Shape, sources::program, traffic};
 use crate::loops::Format;
 use crate::ops::gpu::Gpu;
 use crate::tensor::{Dtype, Tensor};
@@ -31,6 +31,13 @@ struct List {
 
 // SAFETY: the same fields in the same order on the other side, without references.
 unsafe impl Argument for List {}
+
+impl List {
+    /// Bytes of all, if they are f32.
+    fn bytes(&self) -> usize {
+        self.counts.iter().sum::<i64>() as usize * size_of::<f32>()
+    }
+}
 
 fn format(dtype: Dtype) -> i32 {
     let format = match dtype {
@@ -91,6 +98,7 @@ pub(crate) fn unscale(gpu: Gpu, grads: &[Tensor], factor: f64) -> Tensor {
     let flag = found.device_ptr();
     for (list, blocks) in lists(grads) {
         let args = cuda_args!(list, factor, flag);
+        traffic::rewritten(|| list.bytes());
         // SAFETY: dense tensors of these types and sizes, and a number; `common_gpu` looked.
         unsafe { gpu.launch(&UNSCALE, Shape::row(blocks, 256), args) };
     }
@@ -126,6 +134,7 @@ pub(crate) fn scale_by_norm(gpu: Gpu, grads: &[Tensor], most: f64, norm: &Tensor
     let (number, format) = (norm.device_ptr(), format(Dtype::F64));
     for (list, blocks) in lists(grads) {
         let args = cuda_args!(list, most, number, format);
+        traffic::rewritten(|| list.bytes());
         // SAFETY: dense tensors of these types and sizes; one number.
         unsafe { gpu.launch(&SCALE, Shape::row(blocks, 256), args) };
     }

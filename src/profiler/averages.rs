@@ -7,6 +7,7 @@ use super::flops::compact;
 use super::options::ProfilerOptions;
 use super::profile::{Category, Event, Profile};
 use super::text::{Align, Table};
+use crate::cuda::traffic::Traffic;
 
 /// All spans of one name and category.
 ///
@@ -40,6 +41,8 @@ pub struct KeyRow {
     pub device_ns: u64,
     /// The same without the spans directly inside them.
     pub self_device_ns: u64,
+    /// What GPUs were asked to do, those of spans inside left out, where that is counted.
+    pub traffic: Traffic,
     /// Where rows are grouped by shapes: those of the inputs.
     pub shapes: Option<Vec<Vec<usize>>>,
     /// Where rows are grouped by lines: the user's line.
@@ -94,6 +97,8 @@ pub enum SortBy {
     Count,
     /// Floating-point operations.
     Flops,
+    /// Bytes that GPUs' kernels were given.
+    DeviceBytes,
 }
 
 /// The spans of a profile by name, those with the longest times of their own first; printed, the
@@ -159,6 +164,7 @@ impl Profile {
                 flops: 0,
                 device_ns: 0,
                 self_device_ns: 0,
+                traffic: Traffic::default(),
                 shapes: key.2.map(<[_]>::to_vec),
                 at: key.3.clone(),
                 module: key.4.map(str::to_owned),
@@ -168,6 +174,7 @@ impl Profile {
             row.self_memory += event.self_memory;
             row.self_device_ns += event.self_device_ns.unwrap_or(0);
             row.flops += event.flops;
+            row.traffic = row.traffic + event.traffic;
             if !nested {
                 row.total_ns += event.duration_ns;
                 row.memory += event.memory;
@@ -238,6 +245,7 @@ impl KeyAverages {
                 SortBy::DeviceTimeTotal => i128::from(row.device_ns),
                 SortBy::Count => row.calls as i128,
                 SortBy::Flops => i128::from(row.flops),
+                SortBy::DeviceBytes => i128::from(row.traffic.bytes),
             })
         });
         rows.truncate(row_limit.into().unwrap_or(usize::MAX));
@@ -296,6 +304,14 @@ impl KeyAverages {
         }
         if self.group_by.module {
             columns.push(("Module", Align::Left, Box::new(move |row| or_none(row.module.clone()))));
+        }
+        if self.options.with_traffic {
+            columns.push(right("Launches", Box::new(|row| row.traffic.launches.to_string())));
+            let of = |n: u64| bytes(i128::from(n));
+            columns.push(right("Device Bytes", Box::new(move |row| of(row.traffic.bytes))));
+            let calls = |row: &KeyRow| row.traffic.library_calls.to_string();
+            columns.push(right("Library Calls", Box::new(calls)));
+            columns.push(right("Library Bytes", Box::new(move |r| of(r.traffic.library_bytes))));
         }
         if self.options.with_flops {
             let flops =

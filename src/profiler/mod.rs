@@ -70,6 +70,7 @@ pub(crate) mod text;
 
 use std::borrow::Cow;
 
+pub use crate::cuda::traffic::Traffic;
 pub(crate) use auto::{announce, step_ended};
 pub use averages::{GroupBy, KeyAverages, KeyRow, SortBy};
 pub use bottleneck::{Bottleneck, Part, PartKind};

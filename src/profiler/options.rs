@@ -25,6 +25,9 @@ pub struct ProfilerOptions {
     pub with_flops: bool,
     /// The module that computes.
     pub with_modules: bool,
+    /// What GPUs are asked to do: launches, calls of NVIDIA's libraries, and the bytes of their operands; see
+    /// [`Traffic`](super::Traffic).
+    pub with_traffic: bool,
     /// Times of the GPU that is current on each thread, by two events per op on its current stream. They hold what the
     /// GPU waits for the host inside an op. Not while a graph is captured.
     pub cuda: bool,
@@ -44,6 +47,7 @@ impl ProfilerOptions {
             with_stack: true,
             with_flops: true,
             with_modules: true,
+            with_traffic: true,
             cuda: false,
         }
     }

@@ -1,12 +1,14 @@
 //! What was recorded.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::panic::Location;
 use std::sync::Arc;
 
 use super::options::ProfilerOptions;
+use crate::cuda::traffic::Traffic;
 use crate::storage::Device;
 use crate::storage::living::Change;
 
@@ -99,6 +101,8 @@ pub struct Event {
     pub device_ns: Option<u64>,
     /// The same without the spans directly inside it.
     pub self_device_ns: Option<u64>,
+    /// What its thread asked of GPUs in it, without the spans inside it, where that is counted.
+    pub traffic: Traffic,
 }
 
 impl Event {
@@ -159,6 +163,8 @@ pub struct Profile {
     changes: Arc<Vec<Change>>,
     /// Bytes of each device when the recording began.
     bases: Vec<(Device, usize)>,
+    /// What GPUs were asked to do, by the name of the call.
+    calls: BTreeMap<String, Traffic>,
 }
 
 impl Profile {
@@ -172,7 +178,18 @@ impl Profile {
         let (changes, bases) = (Arc::default(), Vec::new());
         events.sort_by_key(|e| (e.thread, e.start_ns, e.depth));
         memory.sort_by_key(|sample| sample.at_ns);
-        Profile { threads, events, memory, time, options, changes, bases }
+        let calls = BTreeMap::new();
+        Profile { threads, events, memory, time, options, changes, bases, calls }
+    }
+
+    /// What GPUs were asked to do, by the name of the kernel, the copy or the library's call, where
+    /// [`ProfilerOptions::with_traffic`] says so.
+    pub fn device_calls(&self) -> &BTreeMap<String, Traffic> {
+        &self.calls
+    }
+
+    pub(super) fn with_calls(self, calls: BTreeMap<String, Traffic>) -> Self {
+        Profile { calls, ..self }
     }
 
     /// What was to be recorded.

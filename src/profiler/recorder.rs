@@ -15,7 +15,7 @@ use super::flops::Counting;
 use super::modules::{self, Watch};
 use super::options::ProfilerOptions;
 use super::profile::{Category, Event, MemorySample, Profile, Thread};
-use crate::cuda;
+use crate::cuda::{self, traffic, traffic::Traffic};
 use crate::error::within::users_line;
 use crate::storage::grace;
 use crate::storage::host::taken_by_this_thread;
@@ -45,6 +45,7 @@ struct Wanted {
     options: ProfilerOptions,
     _flops: Option<Counting>,
     _modules: Option<Watch>,
+    _traffic: Option<traffic::Counting>,
 }
 
 /// All threads that recorded something.
@@ -195,6 +196,9 @@ struct Open {
     /// What spans inside it took.
     inner_ns: u64,
     flops: u64,
+    /// What the thread asked of GPUs until its start, and in spans inside it.
+    traffic: Traffic,
+    inner_traffic: Traffic,
 }
 
 struct Track {
@@ -242,7 +246,9 @@ impl Track {
             true => taken_by_this_thread() - span.memory,
             false => 0,
         };
+        let traffic = traffic::of_this_thread() - span.traffic;
         if let Some(around) = self.open.last_mut() {
+            around.inner_traffic = around.inner_traffic + traffic;
             around.inner_ns += duration_ns;
             around.inner_memory += memory;
         }
@@ -269,6 +275,7 @@ impl Track {
             peer: span.about.peer,
             device_ns: None,
             self_device_ns: None,
+            traffic: traffic - span.inner_traffic,
         });
         let bytes = memory_stats().in_use;
         if self.memory.last().is_none_or(|last| last.bytes != bytes) {
@@ -308,6 +315,8 @@ fn begin(name: Cow<'static, str>, category: Category, mut about: About) -> u64 {
             start_ns: now_ns(),
             inner_ns: 0,
             flops: 0,
+            traffic: traffic::of_this_thread(),
+            inner_traffic: Traffic::default(),
         });
         id
     });
@@ -401,6 +410,7 @@ pub(super) fn start(options: ProfilerOptions) -> bool {
         options,
         _flops: options.with_flops.then(Counting::new),
         _modules: options.with_modules.then(Watch::new),
+        _traffic: options.with_traffic.then(traffic::Counting::start),
     });
     if options.profile_memory {
         *BASE.lock() = memory_stats().in_use;
@@ -436,12 +446,16 @@ pub(super) fn stop() -> Profile {
     }
     tracks.retain(|track| Arc::strong_count(track) > 1);
     drop(tracks);
+    let calls = traffic::by_name();
     let options = WANTED.lock().take().map(|wanted| wanted.options).unwrap_or_default();
     let changes = if options.profile_memory { living::unwatch() } else { Vec::new() };
     let bases = bases(&changes);
     TAKEN.store(false, SeqCst);
     let profile = Profile::new(threads, events, memory, start_ns..end_ns, options);
     let mut profile = profile.with_changes(changes, bases);
+    if options.with_traffic {
+        profile = profile.with_calls(calls);
+    }
     profile.find_self_device_times();
     profile
 }

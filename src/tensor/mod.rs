@@ -31,6 +31,7 @@ use smallvec::SmallVec;
 
 use crate::autograd::{AutogradMeta, is_inference_mode_enabled};
 use crate::counted::{Counted, counted};
+use crate::cuda::traffic;
 use crate::error::{Error, throw};
 use crate::storage::race::{Elements, InFlight, Use};
 use crate::storage::{Storage, living};
@@ -352,7 +353,20 @@ impl Tensor {
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn device_ptr(&self) -> *mut u8 {
         self.note(Use::Read);
-        self.0.storage.address().wrapping_add(self.layout().offset * self.dtype().size())
+        let at = self.0.storage.address().wrapping_add(self.layout().offset * self.dtype().size());
+        if traffic::is_counted() {
+            traffic::operand(at, self.distinct_bytes());
+        }
+        at
+    }
+
+    /// Bytes of the elements that are not others' copies along expanded dimensions.
+    #[cold]
+    fn distinct_bytes(&self) -> usize {
+        let layout = self.layout();
+        let dims = layout.shape.iter().zip(&layout.strides);
+        let own = dims.filter(|(_, stride)| **stride != 0).map(|(size, _)| *size);
+        own.product::<usize>() * self.dtype().size()
     }
 
     /// Notes for the running op, in debug builds, that it uses the elements.

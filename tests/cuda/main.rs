@@ -4,6 +4,7 @@
 #[macro_use]
 mod support;
 
+mod counts;
 mod cudnn_plans;
 mod device;
 mod distributed;

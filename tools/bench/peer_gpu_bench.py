@@ -234,6 +234,74 @@ def gpt2():
     on_device("train_gpt2_124M_bf16", "tok/s", batch * T, step)
 
 
+class LlamaBlock(nn.Module):
+    def __init__(self, width, hidden, heads, kv_heads, dim):
+        super().__init__()
+        self.heads, self.kv_heads, self.dim = heads, kv_heads, dim
+        linear = lambda n, m: nn.Linear(n, m, bias=False)
+        self.q, self.k, self.v = (linear(width, n * dim) for n in (heads, kv_heads, kv_heads))
+        self.o, self.gate, self.up, self.down = (
+            linear(heads * dim, width), linear(width, hidden), linear(width, hidden), linear(hidden, width))
+        self.norms = nn.ModuleList(nn.RMSNorm(width, eps=1e-5) for _ in range(2))
+
+    def forward(self, x, cos, sin):
+        B, T, _ = x.shape
+        part = lambda y, n: y.view(B, T, n, self.dim).transpose(1, 2)
+
+        def turned(y):
+            a, b = y.chunk(2, -1)
+            return y * cos + torch.cat((-b, a), -1) * sin
+        y = self.norms[0](x)
+        q, k, v = part(self.q(y), self.heads), part(self.k(y), self.kv_heads), part(self.v(y), self.kv_heads)
+        y = F.scaled_dot_product_attention(turned(q), turned(k), v, is_causal=True, enable_gqa=True)
+        x = x + self.o(y.transpose(1, 2).reshape(B, T, -1))
+        y = self.norms[1](x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+
+def llama():
+    L, width, hidden, heads, kv_heads, dim, V, T = size(
+        (4, 2048, 8192, 32, 8, 64, 128256, 2048), (1, 64, 128, 4, 2, 16, 128, 32))
+    batch = size(4, 2)
+    table = nn.Embedding(V, width, device=A.device)
+    nn.init.normal_(table.weight, std=0.02)
+    blocks = nn.ModuleList(LlamaBlock(width, hidden, heads, kv_heads, dim) for _ in range(L)).to(A.device)
+    norm = nn.RMSNorm(width, eps=1e-5, device=A.device)
+    angles = torch.outer(torch.arange(T), 500000.0 ** (-torch.arange(0, dim, 2) / dim)).to(A.device)
+    cos, sin = (f(angles).repeat(1, 2).to(torch.bfloat16) for f in (torch.cos, torch.sin))
+    x = torch.randint(0, V, (batch, T), device=A.device)
+    parameters = [*table.parameters(), *blocks.parameters(), *norm.parameters()]
+    opt = torch.optim.AdamW(parameters, lr=1e-4, fused=True)
+
+    def step():
+        opt.zero_grad()
+        with torch.autocast(A.device, torch.bfloat16):
+            y = table(x)
+            for block in blocks:
+                y = block(y, cos, sin)
+            logits = F.linear(norm(y), table.weight)
+            loss = F.cross_entropy(logits[:, :-1].reshape(-1, V), x[:, 1:].reshape(-1))
+        loss.backward()
+        opt.step()
+    on_device("train_llama_4_blocks_bf16", "tok/s", batch * T, step)
+
+
+def bert():
+    (L, width, heads), (batch, T) = size((12, 768, 12), (1, 32, 2)), size((32, 512), (2, 16))
+    layer = lambda: nn.TransformerEncoderLayer(width, heads, 4 * width, 0.0, "gelu", batch_first=True)
+    net = nn.Sequential(*(layer() for _ in range(L))).to(A.device)
+    x = normal(batch, T, width)
+    opt = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True)
+
+    def step():
+        opt.zero_grad()
+        with torch.autocast(A.device, torch.bfloat16):
+            y = net(x)
+        y.float().square().mean().backward()
+        opt.step()
+    on_device("train_bert_base_bf16", "tok/s", batch * T, step)
+
+
 def optim():
     parameters = list(gpt2_model()[0].parameters())
     n = sum(p.numel() for p in parameters) * G
@@ -281,6 +349,7 @@ def of_torchvision(name, batch):
 
 SECTIONS = {
     "launches": launches, "bytes": memory, "products": products, "attention": attention, "optim": optim, "gpt2": gpt2,
+    "llama": llama, "bert": bert,
     "resnet50": of_torchvision("resnet50", 128), "alexnet": of_torchvision("alexnet", 256),
     "vgg19": of_torchvision("vgg19", 64),
 }

@@ -5,7 +5,7 @@ import math, os, shutil, subprocess, sys, time
 from gpu_check_run import ROOT, Late, Lines, end, ending, row_of
 
 # The cheap ones first: what there is no time for is missing at the end.
-SECTIONS = ["launches", "bytes", "products", "attention", "gpt2", "optim", "resnet50", "alexnet", "vgg19"]
+SECTIONS = ["launches", "bytes", "products", "attention", "gpt2", "llama", "bert", "optim", "resnet50", "alexnet", "vgg19"]
 # Seconds for a row, its kernels' compilation included; the first of PyTorch's rows waits for its start.
 ROW, START = 30, 60
 TORCHRS, PYTORCH = 0, 1

@@ -122,6 +122,11 @@ const KNOWN: &[(&str, By, &str)] = &[
         "a seed: delay and reorder all work that is independent",
     ),
     (
+        "TORCHRS_SIMULATED_DRY",
+        By::Simulation,
+        "1: kernels, fills and calls of libraries are counted and not performed",
+    ),
+    (
         "TORCHRS_SIMULATED_FAULT",
         By::Simulation,
         "faults on demand, separated by commas ([list](../simulated-gpu.md))",

@@ -20,6 +20,8 @@ pub struct Settings {
     pub host: u32,
     /// Whether `LOCAL_WORLD_SIZE` and `WORLD_SIZE` differ: the job is on several hosts.
     pub spans_hosts: bool,
+    /// `TORCHRS_SIMULATED_DRY`: kernels, calls of libraries and fills are counted and not performed.
+    pub dry: bool,
     /// `TORCHRS_SIMULATED_QUIET`: no note on standard error that this is a simulation.
     pub quiet: bool,
 }
@@ -124,13 +126,14 @@ fn read(variable: impl Fn(&str) -> Option<String>) -> Settings {
     });
     let guard = guard.unwrap_or(Guard::Rounded);
     let visible = visible(variable("CUDA_VISIBLE_DEVICES").as_deref(), devices);
-    let quiet = variable("TORCHRS_SIMULATED_QUIET").is_some_and(|text| text != "0");
+    let is_set = |name: &str| variable(name).is_some_and(|text| text != "0");
+    let (quiet, dry) = (is_set("TORCHRS_SIMULATED_QUIET"), is_set("TORCHRS_SIMULATED_DRY"));
     let memory = memory.unwrap_or(1 << 30);
     let number = |name: &str| variable(name).and_then(|text| text.trim().parse::<u32>().ok());
     let sizes = number("LOCAL_WORLD_SIZE").zip(number("WORLD_SIZE"));
     let spans_hosts = sizes.is_some_and(|(own, all)| own != all);
     let host = number("GROUP_RANK").filter(|_| spans_hosts).unwrap_or(0);
-    Settings { visible, memory, adversary, guard, faults, host, spans_hosts, quiet }
+    Settings { visible, memory, adversary, guard, faults, host, spans_hosts, dry, quiet }
 }
 
 /// A number of bytes with an optional suffix.
@@ -183,6 +186,7 @@ mod tests {
                 "TORCHRS_SIMULATED_GUARD" => "16".into(),
                 "TORCHRS_SIMULATED_FAULT" => "oom@3, hang@2".into(),
                 "CUDA_VISIBLE_DEVICES" => "3,1,99,0".into(),
+                "TORCHRS_SIMULATED_DRY" => "1".into(),
                 "GROUP_RANK" => "2".into(),
                 "LOCAL_WORLD_SIZE" => "4".into(),
                 "WORLD_SIZE" => "12".into(),
@@ -197,7 +201,7 @@ mod tests {
         assert_eq!(settings.guard, Guard::End(16));
         assert_eq!([Guard::of("start"), Guard::of("3")], [Some(Guard::Start), None]);
         assert_eq!(settings.faults, [(Fault::OutOfMemory, 3), (Fault::Hang, 2)]);
-        assert!(!settings.quiet);
+        assert!(settings.dry && !settings.quiet);
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use torchrs::cuda::{Event, EventOptions, Stream, memory};
 use torchrs::{Device, Dtype, Result, Tensor, catch};
 
+use crate::counts;
+
 /// Where everything is computed.
 pub const GPU: Device = Device::Cuda(0);
 
@@ -23,6 +25,8 @@ pub struct Bench {
     stream: Stream,
     start: Event,
     end: Event,
+    /// Rows are counted and not timed; with a table of ops.
+    counts: Option<bool>,
 }
 
 impl Bench {
@@ -30,7 +34,19 @@ impl Bench {
     pub fn new(tiny: bool, budget: f64, skipped: Vec<String>) -> Result<Bench> {
         let timing = EventOptions { timing: true, ..EventOptions::default() };
         let (start, end) = (Event::new(0, timing)?, Event::new(0, timing)?);
-        Ok(Bench { tiny, budget, skipped, stream: Stream::current(0)?, start, end })
+        let stream = Stream::current(0)?;
+        Ok(Bench { tiny, budget, skipped, stream, start, end, counts: None })
+    }
+
+    /// Counts rows instead, with a table of ops if wanted.
+    #[must_use]
+    pub fn counting(self, with_ops: bool) -> Bench {
+        Bench { counts: Some(with_ops), ..self }
+    }
+
+    /// Whether rows are counted, and values do not matter.
+    pub fn is_counting(&self) -> bool {
+        self.counts.is_some()
     }
 
     /// One of two sizes.
@@ -55,6 +71,9 @@ impl Bench {
     /// for rates in pieces what it does. A row that fails says so and ends no other.
     pub fn device(&self, name: &str, unit: &str, work: f64, mut call: impl FnMut()) {
         self.attempt(name, || {
+            if let Some(with_ops) = self.counts {
+                return counts::row(name, with_ops, &mut call);
+            }
             let samples = self.samples(5e-3, 512, &mut call)?;
             self.emit(name, unit, work, samples.iter().map(|s| s.0).collect(), &samples);
             Ok(())
@@ -64,6 +83,9 @@ impl Bench {
     /// The same of its time on the host, in microseconds: what a call costs the thread that makes it.
     pub fn host(&self, name: &str, mut call: impl FnMut()) {
         self.attempt(name, || {
+            if let Some(with_ops) = self.counts {
+                return counts::row(name, with_ops, &mut call);
+            }
             // Few enough that the device's queue never holds the host up.
             let samples = self.samples(1e-3, 256, &mut call)?;
             self.emit(name, "us", 0.0, samples.iter().map(|s| s.1).collect(), &samples);

@@ -7,16 +7,19 @@
 //! gpu_check graph                a training step, captured and replayed
 //! gpu_check nccl RANKS           collectives, against those in shared memory; ranks may share a GPU
 //! gpu_check bench SECTION..      rows of a section as JSON lines
+//! gpu_check count SECTION..      what the rows ask of a GPU, counted (see `tools/count-gpu`)
 //! ```
 //!
 //! With `--tiny` sizes are so small that the simulated GPU can do them; `--budget SECONDS` is for each row;
-//! `--skip ROW,..` leaves rows out.
+//! `--skip ROW,..` leaves rows out. `--ops` adds the ops to a count.
 
 mod attention;
 mod bench;
 mod bytes;
+mod counts;
 mod describe;
 mod dma;
+mod estimate;
 mod graph;
 mod launches;
 mod nccl;
@@ -33,13 +36,15 @@ use bench::Bench;
 type Section = fn(&Bench) -> Result<()>;
 
 /// The sections of `bench`.
-const SECTIONS: [(&str, Section); 9] = [
+const SECTIONS: [(&str, Section); 11] = [
     ("launches", launches::rows),
     ("bytes", bytes::rows),
     ("products", products::rows),
     ("attention", attention::rows),
     ("optim", training::optimizers),
     ("gpt2", training::gpt2),
+    ("llama", training::llama),
+    ("bert", training::bert),
     ("resnet50", training::resnet50),
     ("alexnet", training::alexnet),
     ("vgg19", training::vgg19),
@@ -53,14 +58,16 @@ fn main() -> ExitCode {
     let budget = budget.map_or(0.2, |text| text.parse().expect("seconds"));
     let skipped = take(&mut arguments, "--skip", 2).unwrap_or_default();
     let skipped: Vec<String> = skipped.split(',').map(String::from).collect();
+    let with_ops = take(&mut arguments, "--ops", 1).is_some();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = torchrs::catch(|| match words[..] {
         ["describe"] => describe::everything(),
         ["dma"] => dma::check(),
         ["graph"] => graph::check(),
         ["nccl", ranks] => nccl::check(ranks.parse().expect("a number of ranks")),
-        ["bench", ref sections @ ..] => {
+        [task @ ("bench" | "count"), ref sections @ ..] => {
             let bench = Bench::new(tiny, budget, skipped.clone())?;
+            let bench = if task == "count" { bench.counting(with_ops) } else { bench };
             sections.iter().try_for_each(|section| run(section, &bench))
         }
         _ => Err(Error::config("gpu_check", "see the head of its source for what it does")),

@@ -1,13 +1,14 @@
 //! Whole training steps, and optimizers on GPT-2's parameters.
 
 use torchrs::amp::autocast;
-use torchrs::models::{self, GPT2Config, GPT2LMHeadModel};
+use torchrs::models::{self, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM};
 use torchrs::nn::functional as F;
 use torchrs::nn::{
-    Conv2d, Flatten, Forward, Linear, MaxPool2d, Module, ReLU, Sequential, clip_grad_norm_,
+    Conv2d, Flatten, Forward, Linear, MaxPool2d, Module, ReLU, Sequential, TransformerActivation,
+    TransformerEncoder, TransformerEncoderLayer, TransformerOptions, clip_grad_norm_,
 };
 use torchrs::optim::{AdamW, AdamWOptions, Optimizer, SGD, SGDOptions};
-use torchrs::{Dtype, Result, Tensor};
+use torchrs::{Device, Dtype, Result, Tensor};
 
 use crate::bench::{Bench, GPU, normal, short};
 
@@ -29,7 +30,7 @@ impl GPT2Sizes {
         if bench.tiny { TINY_GPT2 } else { GPT2 }
     }
 
-    fn model(&self) -> GPT2LMHeadModel {
+    fn model(&self, bench: &Bench) -> GPT2LMHeadModel {
         let config = GPT2Config {
             n_layer: self.layers,
             n_embd: self.width,
@@ -38,9 +39,7 @@ impl GPT2Sizes {
             n_positions: self.length,
             ..GPT2Config::gpt2()
         };
-        let mut model = GPT2LMHeadModel::new(config.no_dropout());
-        model.to_device(GPU);
-        model
+        made(|| GPT2LMHeadModel::new(config.no_dropout()), bench)
     }
 }
 
@@ -53,7 +52,7 @@ fn precision<T>(dtype: Dtype, f: impl FnOnce() -> T) -> T {
 pub fn gpt2(bench: &Bench) -> Result<()> {
     let sizes = GPT2Sizes::of(bench);
     let (batch, length, vocabulary) = (bench.size(16, 2), sizes.length, sizes.vocabulary as i64);
-    let model = sizes.model();
+    let model = sizes.model(bench);
     let x = Tensor::randint(0, vocabulary, [batch, length], Dtype::I64).to_device(GPU);
     let y = Tensor::randint(0, vocabulary, [batch * length], Dtype::I64).to_device(GPU);
     let options = AdamWOptions { lr: 1e-4, ..Default::default() };
@@ -70,9 +69,81 @@ pub fn gpt2(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
+/// Tokens per second of training blocks of Llama 3.2 1B, with its vocabulary, in bf16.
+pub fn llama(bench: &Bench) -> Result<()> {
+    let full = LlamaConfig {
+        num_hidden_layers: 4,
+        max_position_embeddings: 2048,
+        rope_scaling: None,
+        ..LlamaConfig::llama3_2_1b()
+    };
+    let tiny = LlamaConfig {
+        vocab_size: 128,
+        hidden_size: 64,
+        intermediate_size: 128,
+        num_hidden_layers: 1,
+        num_attention_heads: 4,
+        num_key_value_heads: Some(2),
+        head_dim: Some(16),
+        max_position_embeddings: 32,
+        ..full.clone()
+    };
+    let config = if bench.tiny { tiny } else { full };
+    let (batch, length) = (bench.size(4, 2), config.max_position_embeddings);
+    let vocabulary = config.vocab_size as i64;
+    let model = made(|| LlamaForCausalLM::new(config), bench);
+    let x = Tensor::randint(0, vocabulary, [batch, length], Dtype::I64).to_device(GPU);
+    let options = AdamWOptions { lr: 1e-4, ..Default::default() };
+    let mut optimizer = AdamW::new(model.parameters(), options);
+    bench.device("train_llama_4_blocks_bf16", "tok/s", (batch * length) as f64, move || {
+        optimizer.zero_grad();
+        precision(Dtype::BF16, || model.loss(&x, &x)).backward();
+        optimizer.step();
+    });
+    Ok(())
+}
+
+/// Tokens per second of training the encoder of BERT base, in bf16.
+pub fn bert(bench: &Bench) -> Result<()> {
+    let (layers, width) = (bench.size(12, 1), bench.size(768, 32));
+    let (batch, length) = (bench.size(32, 2), bench.size(512, 16));
+    let options = TransformerOptions {
+        dim_feedforward: 4 * width,
+        dropout: 0.0,
+        activation: TransformerActivation::Gelu,
+        batch_first: true,
+        ..Default::default()
+    };
+    let heads = bench.size(12, 2);
+    let layer = || TransformerEncoderLayer::new(width, heads, options);
+    let build = || TransformerEncoder::new((0..layers).map(|_| layer()).collect(), None);
+    let model = made(build, bench);
+    let x = normal(&[batch, length, width], Dtype::F32);
+    let options = AdamWOptions { lr: 1e-4, ..Default::default() };
+    let mut optimizer = AdamW::new(model.parameters(), options);
+    bench.device("train_bert_base_bf16", "tok/s", (batch * length) as f64, move || {
+        optimizer.zero_grad();
+        precision(Dtype::BF16, || model.forward(&x, None, None)).square().mean().backward();
+        optimizer.step();
+    });
+    Ok(())
+}
+
+/// A model on the GPU; one that is only counted has no values.
+fn made<M: Module>(build: impl FnOnce() -> M, bench: &Bench) -> M {
+    if bench.is_counting() {
+        let mut model = Device::Meta.scope(build);
+        model.to_empty(GPU);
+        return model;
+    }
+    let mut model = build();
+    model.to_device(GPU);
+    model
+}
+
 /// Steps of optimizers, in GB/s of what has to be read and written.
 pub fn optimizers(bench: &Bench) -> Result<()> {
-    let parameters = GPT2Sizes::of(bench).model().parameters();
+    let parameters = GPT2Sizes::of(bench).model(bench).parameters();
     let n = parameters.iter().map(Tensor::numel).sum::<usize>() as f64 * 1e-9;
     for p in &parameters {
         p.set_grad(Some(normal(p.shape(), Dtype::F32) * 1e-3));

@@ -5,6 +5,7 @@ use crate::kernels::family::Family;
 use crate::kernels::launch::{self, Argument, Shape};
 use crate::memory::Block;
 use crate::work::stream::Stream;
+use crate::work::traffic;
 use torchrs_error::{Error, Result};
 use torchrs_loops::Format;
 use torchrs_loops::fold::Plan;
@@ -176,6 +177,9 @@ unsafe fn start<A: Argument>(
         splits => Some(Block::on(splits as usize * outputs * ACC_BYTES, stream)?),
     };
     let at = parts.as_ref().map_or(std::ptr::null_mut(), Block::as_ptr);
+    if traffic::is_counted() && parts.is_some() {
+        traffic::operand(at, task.splits as usize * outputs * ACC_BYTES);
+    }
     // SAFETY: the entry points take these; the rest is the caller's promise. The parts' memory is used again
     // on the same stream only.
     unsafe {
@@ -184,7 +188,13 @@ unsafe fn start<A: Argument>(
         if parts.is_some() {
             let shape = Shape { block: [32, 8, 1], ..Shape::plane(outputs.div_ceil(8), 1, 1) };
             let function = kernel("fold_parts").on(device)?;
-            launch::launch(function, shape, stream, crate::cuda_args!(task, op, at))?;
+            let arguments = crate::cuda_args!(task, op, at);
+            if traffic::is_counted() {
+                // It reads the parts, not what they are of.
+                traffic::forget_arguments();
+                traffic::argument((&raw const at) as usize, size_of_val(&at));
+            }
+            launch::launch(function, shape, stream, arguments)?;
         }
     }
     Ok(())

@@ -21,6 +21,7 @@ use crate::driver::code::within;
 use crate::driver::driver;
 use crate::kernels::module::Function;
 use crate::work::stream::Stream;
+use crate::work::traffic;
 use torchrs_error::{Error, Result};
 
 /// The most blocks along x.
@@ -62,6 +63,9 @@ impl<'a> Arg<'a> {
     /// The argument of a value. The driver copies it at the launch.
     #[inline]
     pub fn new<T: Argument>(value: &'a T) -> Arg<'a> {
+        if traffic::is_counted() {
+            traffic::argument((&raw const *value) as usize, size_of::<T>());
+        }
         Arg { address: (&raw const *value).cast_mut().cast(), _value: PhantomData }
     }
 }
@@ -174,6 +178,11 @@ pub unsafe fn launch(
     }
     check(function, &shape, stream)?;
     device::bind(function.device())?;
+    if traffic::is_counted() {
+        let at: Vec<usize> = args.iter().map(|arg| arg.address as usize).collect();
+        // SAFETY: arguments are references to values.
+        unsafe { traffic::launched(function.name(), &at) };
+    }
     let ([gx, gy, gz], [bx, by, bz]) = (shape.grid, shape.block);
     // SAFETY: the shape was checked, the caller answers for the arguments; `Arg` is an address.
     let outcome = unsafe {

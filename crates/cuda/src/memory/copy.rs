@@ -13,6 +13,7 @@ use crate::memory::peer;
 use crate::memory::pinned::{self, PinnedBlock};
 use crate::work::recording;
 use crate::work::stream::{Stream, refuse, refuse_wait};
+use crate::work::traffic;
 use torchrs_error::Result;
 
 fn address<T>(pointer: *const T) -> DevicePointer {
@@ -52,6 +53,7 @@ pub unsafe fn host_to_device(
                 block_to_device(to, block, stream)
             };
         }
+        count("cuMemcpyHtoD", bytes);
         // SAFETY: the caller's duty.
         unsafe {
             driver()?.cuMemcpyHtoDAsync_v2(address(to), from.cast(), bytes, stream.handle())
@@ -59,8 +61,17 @@ pub unsafe fn host_to_device(
         // The manual leaves open when the driver reads so much: some devices read such memory by themselves, late.
         return stream.finish();
     }
+    count("cuMemcpyHtoD", bytes);
     // SAFETY: the caller's duty.
     unsafe { driver()?.cuMemcpyHtoDAsync_v2(address(to), from.cast(), bytes, stream.handle()) }
+}
+
+/// Counts a copy or a fill that reads or writes so much of the device's memory, where somebody counts.
+#[inline]
+fn count(name: &str, bytes: usize) {
+    if traffic::is_counted() {
+        traffic::moved(name, bytes);
+    }
 }
 
 /// Copies a whole block to the device, and never waits. The block lives until that is done; a graph that is
@@ -77,6 +88,7 @@ pub unsafe fn block_to_device(to: *mut u8, block: PinnedBlock, stream: Stream) -
     }
     device::bind(stream.device())?;
     let from = block.as_ptr().cast();
+    count("cuMemcpyHtoD", block.len());
     // SAFETY: the caller's duty; a dropped block waits for the streams that it knows.
     unsafe { driver()?.cuMemcpyHtoDAsync_v2(address(to), from, block.len(), stream.handle()) }?;
     if stream.is_capturing()? {
@@ -106,6 +118,7 @@ pub unsafe fn device_to_host(
     refuse_wait(stream)?;
     device::bind(stream.device())?;
     let driver = driver()?;
+    count("cuMemcpyDtoH", bytes);
     // SAFETY: the caller's duty.
     unsafe { driver.cuMemcpyDtoHAsync_v2(to.cast(), address(from), bytes, stream.handle()) }?;
     if !pinned::is_pinned(to, bytes) {
@@ -132,6 +145,7 @@ pub unsafe fn device_to_device(
         return Ok(());
     }
     device::bind(stream.device())?;
+    count("cuMemcpyDtoD", 2 * bytes);
     // SAFETY: the caller's duty.
     unsafe { driver()?.cuMemcpyDtoDAsync_v2(address(to), address(from), bytes, stream.handle()) }
 }
@@ -205,6 +219,7 @@ pub unsafe fn fill_bytes(to: *mut u8, value: u8, bytes: usize, stream: Stream) -
         return Ok(());
     }
     device::bind(stream.device())?;
+    count("cuMemsetD8", bytes);
     // SAFETY: the caller's duty.
     unsafe { driver()?.cuMemsetD8Async(address(to), value, bytes, stream.handle()) }
 }
@@ -216,13 +231,14 @@ pub unsafe fn fill_bytes(to: *mut u8, value: u8, bytes: usize, stream: Stream) -
 ///
 /// # Safety
 /// As the module says; the address is a multiple of 4.
-pub unsafe fn fill_words(to: *mut u32, value: u32, count: usize, stream: Stream) -> Result<()> {
-    if count == 0 {
+pub unsafe fn fill_words(to: *mut u32, value: u32, words: usize, stream: Stream) -> Result<()> {
+    if words == 0 {
         return Ok(());
     }
     device::bind(stream.device())?;
+    count("cuMemsetD32", 4 * words);
     // SAFETY: the caller's duty.
-    unsafe { driver()?.cuMemsetD32Async(address(to), value, count, stream.handle()) }
+    unsafe { driver()?.cuMemsetD32Async(address(to), value, words, stream.handle()) }
 }
 
 /// The device whose memory an address belongs to; none for host memory, pinned or not.

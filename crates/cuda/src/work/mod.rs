@@ -8,4 +8,5 @@ pub mod lost;
 pub mod recording;
 pub mod stream;
 pub mod synchronisation;
+pub mod traffic;
 pub mod wait;

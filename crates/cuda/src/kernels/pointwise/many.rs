@@ -6,6 +6,7 @@ use super::programs::program;
 use super::walk::{MOST_PARAMS, THREADS, numbers};
 use crate::kernels::launch::{self, Argument, Shape};
 use crate::work::stream::Stream;
+use crate::work::traffic;
 use torchrs_error::{Error, Result};
 use torchrs_loops::{Compute, Constant, Format, Text};
 
@@ -91,6 +92,12 @@ pub unsafe fn execute_many(
             return Err(refusal());
         }
         all.tensors = tensors as i32;
+        traffic::rewritten(|| {
+            // Of the launch before.
+            all.at[tensors..].fill([std::ptr::null_mut(); MOST_UPDATED]);
+            let elements: i64 = all.counts[..tensors].iter().sum();
+            elements as usize * written.len() * format.size()
+        });
         let shape = Shape::row(blocks as u32, THREADS);
         // SAFETY: the kernel takes one `Many`; what it names is the caller's duty.
         unsafe { launch::launch(function, shape, stream, crate::cuda_args!(all)) }?;

@@ -18,6 +18,7 @@ use crate::loading::library;
 use crate::memo::bounded::Bounded;
 use crate::memory::Block;
 use crate::work::stream::Stream;
+use crate::work::traffic;
 use table::{Choice, Object, Status, Table, handle, table};
 use torchrs_error::Result;
 
@@ -207,6 +208,10 @@ pub unsafe fn product(
         None => PLANS.get_or_insert(key, make(table, key, at.vector)?.map(Arc::new)),
     };
     let Some(plan) = plan else { return Ok(false) };
+    if traffic::is_counted() {
+        let start = if beta == 0.0 { std::ptr::null() } else { at.start };
+        traffic::called("cublasLtMatmul", &[at.left, at.right, start, at.out, at.vector]);
+    }
     let workspace = Block::on(plan.workspace, stream)?;
     let (single, double) = ([alpha as f32, beta as f32], [alpha, beta]);
     let scale = |k: usize| -> *const c_void {

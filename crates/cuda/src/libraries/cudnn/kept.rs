@@ -16,6 +16,7 @@ use crate::memory::Block;
 use crate::work::event::{Event, EventOptions};
 use crate::work::recording;
 use crate::work::stream::Stream;
+use crate::work::traffic;
 use torchrs_error::{Error, Result};
 
 /// Rounds in which plans are timed; the least time counts.
@@ -205,6 +206,10 @@ unsafe fn time(plan: &Plan, work: &Work) -> Result<f32> {
 /// As for [`Kept::start`].
 unsafe fn run(plan: &Plan, work: &Work) -> Result<()> {
     let stream = work.stream;
+    if traffic::is_counted() {
+        let at: Vec<*const u8> = work.at.iter().map(|at| at.0.cast_const()).collect();
+        traffic::called("cudnnBackendExecute", &at);
+    }
     let workspace = Block::on(plan.workspace, stream)?;
     let pack = Descriptor::new(Type::Pack)?;
     pack.set(1000, work.names)?;
