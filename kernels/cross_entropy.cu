@@ -14,7 +14,7 @@ struct Classes {
     // In forward the rows' losses and weights; in backward the losses' gradient is `g`.
     C* losses;
     C* weights;
-    const T* g;
+    const C* g;
     // What the gradient is divided by, or null.
     const C* total;
     T* out;
@@ -78,7 +78,7 @@ struct Gradient : Classes {
             i64 at = row * classes, t = target[row];
             bool counts = t != ignored;
             C own = counts ? own_part * (weight ? weight[t] : (C)1) : (C)0;
-            C upper = Convert<C>::from(g[one ? 0 : row]);
+            C upper = g[one ? 0 : row];
             if (total) upper /= *total;
             C a = counts ? upper * (own + (smoothing > 0.0 ? spread * sum_of_weights() : (C)0)) : (C)0;
             C b = upper * spread, log_sum = lse[row];

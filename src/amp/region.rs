@@ -86,6 +86,24 @@ impl Region {
         Some(Region { device, lower, target, _suspended: Suspended::new() })
     }
 
+    /// The region of a call of `op` that would cast `x`, which has the half type, to f32.
+    #[track_caller]
+    pub(crate) fn of_widening(op: &str, x: &Tensor) -> Option<Self> {
+        if !super::is_active() {
+            return None;
+        }
+        let widens = |region: &Region| {
+            region.target == Some(Dtype::F32) && matches!(x.dtype(), Dtype::F16 | Dtype::BF16)
+        };
+        Self::enter(op, &[Some(x)]).filter(widens)
+    }
+
+    /// Runs `f`, which is told in which type the op's result is.
+    #[track_caller]
+    pub(crate) fn run(self, f: impl FnOnce(Dtype) -> Tensor) -> Tensor {
+        f(self.target.unwrap_or(self.lower))
+    }
+
     /// The region of a call of `op` on a list of tensors, and the list to call it on again.
     #[track_caller]
     pub(crate) fn of_list(op: &str, list: &[impl Borrow<Tensor>]) -> Option<(Self, Vec<Tensor>)> {

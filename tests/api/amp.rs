@@ -7,10 +7,12 @@ use torchrs::amp::{
     AutocastOptions, GradScaler, GradScalerOptions, autocast, autocast_with, get_autocast_dtype,
     is_autocast_enabled,
 };
+use torchrs::autograd::{GraphMode, grad};
 use torchrs::linalg::{self, TriangularOptions};
 use torchrs::nn::{self, Forward, Module, functional as F};
 use torchrs::ops::{
-    InterpolateMode, InterpolateOptions, PadMode, Pool2dOptions, Pool3dOptions, Reduction,
+    CrossEntropyOptions, InterpolateMode, InterpolateOptions, PadMode, Pool2dOptions,
+    Pool3dOptions, Reduction,
 };
 use torchrs::optim::{Optimizer, SGD, SGDOptions};
 use torchrs::{Device, Dtype, Tensor, catch, fft, no_grad};
@@ -408,6 +410,39 @@ fn backward_inside_computes_in_the_types_of_forward() {
         x.grad().unwrap()
     };
     assert!(x.grad().unwrap().equal(&want));
+}
+
+/// A loss of half scores, on classes and weights of that device, with its gradient and the one of its gradient's sum.
+fn losses_of_classes(x: &Tensor, options: &CrossEntropyOptions, copies: bool) -> Vec<Vec<f32>> {
+    let device = x.device();
+    let target = Tensor::from([3i64, 0, -100, 6, 2]).to_device(device);
+    let x = x.detach().requires_grad_(true);
+    let scores = if copies { x.to_dtype(Dtype::F32) } else { x.clone() };
+    let loss =
+        autocast(device, Dtype::BF16, || scores.cross_entropy_with(&target, options.clone()));
+    assert_eq!(loss.dtype(), Dtype::F32);
+    let (sum, plain) = (loss.sum(), GraphMode::Retain);
+    let of = |y: &Tensor, mode| grad(&[y], &[&x], &[None], mode)[0].clone().unwrap();
+    let (first, again) = (of(&sum, plain), of(&sum, GraphMode::Create));
+    assert_eq!(first.dtype(), Dtype::BF16);
+    let second = of(&(&again * &again).sum(), GraphMode::Free);
+    [loss, first, second].map(|t| t.to_dtype(Dtype::F32).to_vec::<f32>()).into()
+}
+
+#[test]
+fn a_loss_of_half_scores_is_that_of_their_copy_in_f32() {
+    torchrs::manual_seed(2);
+    let x = (Tensor::randn([5, 700], Dtype::F32) * 3.0).to_dtype(Dtype::BF16);
+    let weight = Tensor::rand([700], Dtype::F32) + 0.5;
+    for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
+        for (weight, label_smoothing) in [(None, 0.0), (Some(weight.clone()), 0.1)] {
+            let options =
+                CrossEntropyOptions { weight, reduction, label_smoothing, ..Default::default() };
+            let direct = losses_of_classes(&x, &options, false);
+            let copied = losses_of_classes(&x, &options, true);
+            assert_eq!(direct, copied, "{options:?}");
+        }
+    }
 }
 
 #[test]

@@ -3,7 +3,11 @@
 use torchrs::nn::Module;
 use torchrs::nn::functional::multilabel_margin_loss;
 use torchrs::ops::{CrossEntropyOptions, NLLLossOptions, Reduction};
-use torchrs::{Dtype, Tensor};
+use torchrs::{Device, Dtype, Tensor};
+
+const GPU: Device = Device::Cuda(0);
+
+use torchrs::amp::autocast;
 
 use super::near::{FLOATS, numbers, same, with_gradients};
 
@@ -37,6 +41,25 @@ simulated! {
             let x = x.to_device(device);
             vec![x.softmax(1), x.log_softmax(1), x.softmax(0), x.t().contiguous().softmax(0)]
         });
+    }
+
+    fn cross_entropy_of_half_scores_in_autocast() {
+        let x = (numbers(&[6, 1000], Dtype::F32) * 3.0).to_dtype(Dtype::BF16).to_device(GPU);
+        let target = Tensor::from([3i64, 0, -100, 999, 2, 1]).to_device(GPU);
+        for (reduction, label_smoothing) in [(Reduction::Mean, 0.0), (Reduction::Sum, 0.1), (Reduction::None, 0.0)] {
+            let options = CrossEntropyOptions { reduction, label_smoothing, ..Default::default() };
+            let [direct, copied] = [Dtype::BF16, Dtype::F32].map(|dtype| {
+                let x = x.detach().requires_grad_(true);
+                let loss = autocast(GPU, Dtype::BF16, || x.to_dtype(dtype).cross_entropy_with(&target, options.clone()));
+                assert_eq!(loss.dtype(), Dtype::F32);
+                loss.sum().backward();
+                (loss, x.grad().unwrap())
+            });
+            let apart = |a: &Tensor, b: &Tensor| (a.to_dtype(Dtype::F32) - b.to_dtype(Dtype::F32)).abs().max().item();
+            // Sums of a row's scores are in another order: a gradient may be rounded the other way.
+            assert!(apart(&direct.0, &copied.0) <= 1e-5, "{:?} {:?}", direct.0, copied.0);
+            assert!(apart(&direct.1, &copied.1) <= 1.0 / 256.0 * copied.1.to_dtype(Dtype::F32).abs().max().item());
+        }
     }
 
     fn cross_entropy() {

@@ -77,6 +77,14 @@ impl Batch {
         Batch { x, target, weight, ignore_index }
     }
 
+    /// What `f` makes of the scores in another type, in their own again; both casts are recorded.
+    pub(super) fn in_type(&self, dtype: Dtype, f: impl FnOnce(&Batch) -> Tensor) -> Tensor {
+        let own = self.x.dtype();
+        let (target, weight) = (self.target.clone(), self.weight.clone());
+        let x = self.x.to_dtype(dtype);
+        f(&Batch { x, target, weight, ignore_index: self.ignore_index }).to_dtype(own)
+    }
+
     /// Results per row (in the input's order) reduced. `total` is the sum of the rows' weights.
     pub(super) fn reduce(
         &self,

@@ -164,7 +164,7 @@ pub(super) fn backward(
 ) -> Tensor {
     let out = batch.x.empty_like();
     let all_weights = batch.weight.as_ref().filter(|_| smoothing > 0.0).map(Tensor::sum);
-    let g = g.contiguous();
+    let g = g.to_dtype(batch.x.dtype().compute()).contiguous();
     let op = Classes {
         lse: lse.device_ptr(),
         g: g.device_ptr(),

@@ -22,12 +22,13 @@ pub use nll::NLLLossOptions;
 
 use smallvec::smallvec;
 
-use crate::amp::cast_op;
+use crate::amp::{Region, cast_op};
 use crate::autograd::record;
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, Order, positive, values};
 use crate::ops::gpu::{self, Gpu};
+use crate::profiler;
 use crate::tensor::{Dtype, Tensor, dispatch};
 use batch::{Batch, check_weight};
 use cpu::{Rows, backward_rows, forward_rows};
@@ -67,8 +68,24 @@ impl Tensor {
     /// As `cross_entropy`; also for weights of another shape and a smoothing outside 0..=1.
     #[track_caller]
     pub fn cross_entropy_with(&self, target: &Tensor, options: CrossEntropyOptions) -> Tensor {
+        let has_classes = !target.dtype().is_floating_point();
+        if has_classes && let Some(region) = Region::of_widening("cross_entropy", self) {
+            let _span = profiler::op("cross_entropy");
+            // The kernels compute in f32 whatever they read: a copy of all scores in f32 would say nothing more.
+            return region.run(|wide| self.cross_entropy_as(target, &options, wide));
+        }
         cast_op!("cross_entropy", [x = self, t = target] => x.cross_entropy_with(&t, options));
-        let options = &options;
+        self.cross_entropy_as(target, &options, self.dtype())
+    }
+
+    /// [`cross_entropy_with`](Self::cross_entropy_with) as a number, or numbers, of this type.
+    #[track_caller]
+    fn cross_entropy_as(
+        &self,
+        target: &Tensor,
+        options: &CrossEntropyOptions,
+        result: Dtype,
+    ) -> Tensor {
         crate::tensor::dtype::assert_real("cross_entropy", target.dtype());
         let smoothing = options.label_smoothing;
         if !(0.0..=1.0).contains(&smoothing) {
@@ -84,16 +101,16 @@ impl Tensor {
         let weight = options.weight.as_ref();
         let batch = Batch::new("cross_entropy", self, target, weight, options.ignore_index);
         let shape = target.layout().shape.clone();
-        fused(&batch, options, &shape)
+        fused(&batch, options, &shape, result)
     }
 }
 
 /// The fused op on `[rows, classes]`.
 #[track_caller]
-fn fused(batch: &Batch, options: &CrossEntropyOptions, shape: &[usize]) -> Tensor {
+fn fused(batch: &Batch, options: &CrossEntropyOptions, shape: &[usize], result: Dtype) -> Tensor {
     let Batch { x, target, weight, ignore_index } = batch;
     if let Some(gpu) = gpu::of("cross_entropy", &[x]) {
-        return fused_on_gpu(gpu, batch, options, shape);
+        return fused_on_gpu(gpu, batch, options, shape, result);
     }
     let (n, reduction) = (target.numel(), options.reduction);
     let smoothing = options.label_smoothing;
@@ -107,7 +124,7 @@ fn fused(batch: &Batch, options: &CrossEntropyOptions, shape: &[usize]) -> Tenso
         Reduction::Mean => batch.total_weight(),
         _ => 1.0,
     };
-    let losses = batch.reduce(losses, total, reduction, shape).to_dtype(x.dtype());
+    let losses = batch.reduce(losses, total, reduction, shape).to_dtype(result);
     record("cross_entropy", &[x], losses, |saver| {
         let (x, target) = (saver.save(x), saver.save(target));
         let (lse, weight) = (saver.save(&lse), weight.as_ref().map(|w| saver.save(w)));
@@ -118,7 +135,7 @@ fn fused(batch: &Batch, options: &CrossEntropyOptions, shape: &[usize]) -> Tenso
             let g = ctx.grad(0) / total;
             let saved = Batch { x, target, weight, ignore_index };
             smallvec![Some(if ctx.create_graph() {
-                composed_backward(&saved, &g, smoothing)
+                saved.in_type(result, |saved| composed_backward(saved, &g, smoothing))
             } else {
                 fused_backward(&saved, &ctx.get(&lse), &g, smoothing)
             })]
@@ -128,15 +145,21 @@ fn fused(batch: &Batch, options: &CrossEntropyOptions, shape: &[usize]) -> Tenso
 
 /// [`fused`] on a GPU, where the mean's divisor is a tensor, so that nothing waits for it.
 #[track_caller]
-fn fused_on_gpu(gpu: Gpu, batch: &Batch, options: &CrossEntropyOptions, shape: &[usize]) -> Tensor {
+fn fused_on_gpu(
+    gpu: Gpu,
+    batch: &Batch,
+    options: &CrossEntropyOptions,
+    shape: &[usize],
+    result: Dtype,
+) -> Tensor {
     let Batch { x, target, weight, ignore_index } = batch;
     let smoothing = options.label_smoothing;
     let [lse, losses, weights] = cuda::forward(gpu, batch, smoothing);
     let (loss, total) = match options.reduction {
-        Reduction::None => (losses.reshape_to(shape).to_dtype(x.dtype()), None),
-        Reduction::Sum => (losses.sum().to_dtype(x.dtype()), None),
+        Reduction::None => (losses.reshape_to(shape).to_dtype(result), None),
+        Reduction::Sum => (losses.sum().to_dtype(result), None),
         Reduction::Mean => {
-            let [mean, total] = cuda::average(gpu, &losses, &weights, x.dtype());
+            let [mean, total] = cuda::average(gpu, &losses, &weights, result);
             (mean, Some(total))
         }
     };
@@ -153,7 +176,7 @@ fn fused_on_gpu(gpu: Gpu, batch: &Batch, options: &CrossEntropyOptions, shape: &
             let saved = Batch { x, target, weight, ignore_index };
             smallvec![Some(if ctx.create_graph() {
                 let g = total.map_or(g.clone(), |total| &g / total.to_dtype(g.dtype()));
-                composed_backward(&saved, &g, smoothing)
+                saved.in_type(result, |saved| composed_backward(saved, &g, smoothing))
             } else {
                 cuda::backward(gpu, &saved, &ctx.get(&lse), &g, total.as_ref(), smoothing)
             })]
