@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::panic::Location;
 use std::rc::Rc;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use smallvec::SmallVec;
@@ -15,6 +16,7 @@ use smallvec::SmallVec;
 use super::anomaly;
 use super::mode::{ANOMALY, AUTOCAST, FORWARD, GRAD, ModeGuard, has_mode};
 use super::node::{Edge, Kind, Node};
+use super::parts::{self, Part};
 use super::streams::Order;
 use crate::error::{Error, throw, within};
 use crate::profiler::{self, Category};
@@ -48,6 +50,8 @@ struct Task {
     node: Node,
     /// Gradients of the node's outputs so far.
     grads: SmallVec<[Option<Tensor>; 1]>,
+    /// Gradients of parts of outputs so far.
+    parts: Vec<(usize, Part, Tensor)>,
     /// Edges from nodes that have not run yet.
     pending: usize,
     /// Its gradients are among those that the caller wants returned.
@@ -378,7 +382,8 @@ fn task(tasks: &mut Vec<Task>, index: &mut NodeMap, node: &Node) -> (usize, bool
     let i = *index.entry(key(node)).or_insert(next);
     if i == next {
         let grads = SmallVec::from_elem(None, node.0.outputs.len());
-        tasks.push(Task { node: node.clone(), grads, pending: 0, captured: false });
+        let (node, parts) = (node.clone(), Vec::new());
+        tasks.push(Task { node, grads, parts, pending: 0, captured: false });
     }
     (i, i == next)
 }
@@ -488,6 +493,7 @@ impl Pass {
             None => None,
         };
         let mut grads = std::mem::take(&mut self.tasks[i].grads);
+        join_parts(&node, &mut grads, std::mem::take(&mut self.tasks[i].parts));
         let hooked = node.run_tensor_hooks(&mut grads);
         let capturing = self.tasks[i].captured;
         if capturing {
@@ -502,8 +508,9 @@ impl Pass {
             && (!is_leaf || captures.is_empty())
             && grads.iter().any(Option::is_some)
             && (!capturing || self.leads_to_needed(&node));
+        let mut part = OnceLock::new();
         let mut results = match runs {
-            true => self.run(&node, grads, keep, (hooked, captures.is_empty())),
+            true => self.run(&node, grads, keep, (hooked, captures.is_empty()), &part),
             false => Default::default(),
         };
         for (k, edge) in node.0.edges.iter().enumerate() {
@@ -512,8 +519,12 @@ impl Pass {
             if let Some(grad) = results.get_mut(k).and_then(Option::take)
                 && self.reached.needed[j]
             {
-                let grad = fit(node.0.name, k, grad, &edge.node.0.outputs[edge.output]);
-                self.deliver(j, edge.output, grad);
+                if let Some(part) = part.take() {
+                    self.tasks[j].parts.push((edge.output, part, grad));
+                } else {
+                    let grad = fit(node.0.name, k, grad, &edge.node.0.outputs[edge.output]);
+                    self.deliver(j, edge.output, grad);
+                }
             }
             self.tasks[j].pending -= 1;
             if self.tasks[j].pending == 0 && matches!(edge.node.0.kind, Kind::Accumulate(_)) {
@@ -529,6 +540,7 @@ impl Pass {
         mut grads: SmallVec<[Option<Tensor>; 1]>,
         keep: bool,
         (hooked, kept): (bool, bool),
+        part: &OnceLock<Part>,
     ) -> super::Grads {
         let _inside = node.0.trace.as_ref().and_then(|trace| trace.inside());
         let _span = profiler::span(node.0.name, Category::Backward);
@@ -539,7 +551,8 @@ impl Pass {
         let plain = !hooked && kept && self.order.is_none() && !has_mode(GRAD | FORWARD);
         let places = if plain { self.places(node) } else { super::Grads::new() };
         let wanted = self.wanted(node);
-        let gradients = || node.run(&grads, keep, wanted.as_deref(), &places);
+        let part = (plain && !has_mode(ANOMALY)).then_some(part);
+        let gradients = || node.run(&grads, keep, wanted.as_deref(), &places, part);
         let mut results = match &node.0.kind {
             Kind::Function if has_mode(ANOMALY) => anomaly::watch(node, self.called, gradients),
             Kind::Function => gradients(),
@@ -586,13 +599,29 @@ impl Pass {
             leaf.grad_target().filter(|t| t.is_contiguous() && t.device() == Device::Cpu)?;
         let j = self.place(&edge.node);
         let task = &self.tasks[j];
-        let whole = task.pending == 1 && task.grads[edge.output].is_none();
+        let whole = task.pending == 1 && task.grads[edge.output].is_none() && task.parts.is_empty();
         let unseen = leaf.own_grad().is_none() && !leaf.has_hooks() && !edge.node.has_hooks();
         (whole && unseen && self.reached.needed[j]).then_some(target)
     }
 
     fn leads_to_needed(&self, node: &Node) -> bool {
         node.0.edges.iter().flatten().any(|e| self.reached.needed[self.place(&e.node)])
+    }
+}
+
+/// Adds gradients of parts, put together, to those of a node's outputs.
+fn join_parts(
+    node: &Node,
+    grads: &mut SmallVec<[Option<Tensor>; 1]>,
+    mut parts: Vec<(usize, Part, Tensor)>,
+) {
+    while let Some((output, ..)) = parts.first() {
+        let output = *output;
+        let (own, others) = parts.into_iter().partition(|(of, ..)| *of == output);
+        parts = others;
+        let own: Vec<_> = own.into_iter().map(|(_, part, grad)| (part, grad)).collect();
+        let beside = grads[output].take();
+        grads[output] = Some(parts::joined(&node.0.outputs[output], own, beside));
     }
 }
 

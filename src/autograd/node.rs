@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -12,6 +12,7 @@ use super::SavedTensor;
 use super::anomaly::Trace;
 use super::hooks::NodeHooks;
 use super::mode::{FORWARD, has_mode};
+use super::parts::Part;
 use crate::counted::{Counted, WeakCounted};
 use crate::cuda::Stream;
 use crate::error::{Error, throw};
@@ -210,13 +211,15 @@ impl Node {
     }
 
     /// Runs the node's backward for the inputs that are `wanted`, or all that can be; without `keep` its saved
-    /// tensors are freed. `places` as in [`BackwardCtx::place`], for no input or for each.
+    /// tensors are freed. `places` as in [`BackwardCtx::place`], for no input or for each; `part` as in
+    /// [`BackwardCtx::is_of_part`].
     pub(crate) fn run(
         &self,
         grads: &[Option<Tensor>],
         keep: bool,
         wanted: Option<&[bool]>,
         places: &[Option<Tensor>],
+        part: Option<&OnceLock<Part>>,
     ) -> Grads {
         let (backward, put_back) = {
             let mut state = self.0.state.lock();
@@ -237,7 +240,8 @@ impl Node {
                 self.0.name
             )))
         };
-        let out = self.call(backward.get(), BackwardCtx { grads, node: self, wanted, places });
+        let out =
+            self.call(backward.get(), BackwardCtx { grads, node: self, wanted, places, part });
         if put_back {
             self.0.state.lock().backward = Some(backward);
         }
@@ -281,9 +285,17 @@ pub struct BackwardCtx<'a> {
     /// For which inputs, instead of the edges.
     pub(crate) wanted: Option<&'a [bool]>,
     pub(crate) places: &'a [Option<Tensor>],
+    /// Where it is said that the gradient of the only input is a part, if that is understood.
+    pub(super) part: Option<&'a OnceLock<Part>>,
 }
 
 impl BackwardCtx<'_> {
+    /// Says that the gradient of the only input, which is returned, is that of a part; the rest are zeros. False where
+    /// the whole is wanted.
+    pub(crate) fn is_of_part(&self, part: Part) -> bool {
+        self.part.is_some_and(|place| place.set(part).is_ok())
+    }
+
     /// Where the gradient of input `i` will be kept, if nothing else is to be added to it nor looks at it: a dense
     /// tensor on the host, to be written as a whole and returned, which saves a copy. To be asked only by what does so.
     pub(crate) fn place(&self, i: usize) -> Option<Tensor> {

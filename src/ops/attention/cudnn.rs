@@ -3,6 +3,7 @@
 
 use smallvec::{SmallVec, smallvec};
 
+use super::joint;
 use super::plan::Plan;
 use crate::autograd::Grads;
 use crate::backends;
@@ -99,7 +100,11 @@ impl<'a> Call<'a> {
     pub(super) fn backward(&self, y: &Tensor, logsum: &Tensor, dy: &Tensor) -> Option<Grads> {
         let [q, k, v] = &self.operands;
         let (y, dy) = (self.seen(y), self.seen(dy));
-        let [dq, dk, dv] = [q, k, v].map(|t| self.like(&t.0, t.0.shape()));
+        let joint = joint::new_like([&q.0, &k.0, &v.0]);
+        let [dq, dk, dv] = match &joint {
+            Some(parts) => parts.each_ref().map(|part| self.seen(part)),
+            None => [q, k, v].map(|t| self.like(&t.0, t.0.shape())),
+        };
         let lies = [[q.1, dq.1], [k.1, dk.1], [v.1, dv.1], [y.1, dy.1]];
         let tensors = [&q.0, &k.0, &v.0, &y.0, logsum, &dy.0, &dq.0, &dk.0, &dv.0];
         self.run(true, lies, &tensors)?;

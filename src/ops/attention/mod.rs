@@ -15,6 +15,7 @@ mod cpu;
 pub(super) mod cuda;
 mod cudnn;
 pub(super) mod flash;
+mod joint;
 mod plan;
 pub(in crate::ops) mod rotary;
 

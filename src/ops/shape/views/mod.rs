@@ -19,7 +19,7 @@ pub use slice::{Index, IndexArgs};
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::autograd::{BackwardCtx, forward_ad, record, record_with_tangent};
+use crate::autograd::{BackwardCtx, Part, forward_ad, record, record_with_tangent};
 use crate::profiler;
 use crate::tensor::{Layout, Tensor};
 
@@ -31,9 +31,25 @@ fn view(
     layout: Layout,
     backward: impl Fn(&Tensor) -> Tensor + Send + Sync + 'static,
 ) -> Tensor {
+    part_view(name, x, layout, None, backward)
+}
+
+/// [`view`] of a part of `x`, if that can be said.
+#[track_caller]
+fn part_view(
+    name: &'static str,
+    x: &Tensor,
+    layout: Layout,
+    part: Option<Part>,
+    backward: impl Fn(&Tensor) -> Tensor + Send + Sync + 'static,
+) -> Tensor {
     let _span = profiler::op(name);
     let out = x.alias(layout);
-    let backward = move |ctx: &BackwardCtx| smallvec![Some(backward(&ctx.grad(0)))];
+    let backward = move |ctx: &BackwardCtx| {
+        let grad = ctx.grad(0);
+        let is_part = part.is_some_and(|part| ctx.is_of_part(part));
+        smallvec![Some(if is_part { grad } else { backward(&grad) })]
+    };
     if !forward_ad::is_open() || !forward_ad::cuts(x, out.layout()) {
         return record(name, &[x], out, |_| backward);
     }

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use smallvec::SmallVec;
 
-use super::{shape_of, view};
+use super::{part_view, shape_of};
+use crate::autograd::Part;
 use crate::error::{Error, throw};
 use crate::tensor::{Dtype, ONE_OF_SEVERAL, Operand, Tensor};
 
@@ -39,7 +40,8 @@ impl Tensor {
         layout.shape.remove(d);
         layout.strides.remove(d);
         let shape = shape_of(self);
-        view("select", self, layout, move |g| {
+        let part = Part { dim: d, start: i as usize, length: 1, is_selected: true };
+        part_view("select", self, layout, Some(part), move |g| {
             let out = Tensor::zeros(&shape, (g.dtype(), g.device()));
             out.select(d as i64, i).copy_(g);
             out
@@ -112,7 +114,9 @@ impl Tensor {
         layout.shape[d] = length;
         layout.strides[d] *= step as isize;
         let shape = shape_of(self);
-        view("slice", self, layout, move |g| {
+        let part = Part { dim: d, start, length, is_selected: false };
+        let part = (step == 1 && length > 0).then_some(part);
+        part_view("slice", self, layout, part, move |g| {
             let out = Tensor::zeros(&shape, (g.dtype(), g.device()));
             out.slice(d as i64, start as i64, end as i64, step).copy_(g);
             out
