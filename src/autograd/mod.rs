@@ -66,7 +66,7 @@ pub(crate) use node::{BackwardFn, backward_fn};
 pub(crate) use parts::Part;
 pub(crate) use record::{any_differentiated, is_differentiated, record_new, record_with_tangent};
 pub(crate) use saved_hooks::{Hooks, with_hooks};
-pub(crate) use sharded::{Together, WeakTensor};
+pub(crate) use sharded::{Together, WeakTensor, check_reduced};
 pub(crate) use variable::AutogradMeta;
 
 #[cfg(doc)]

@@ -53,8 +53,27 @@ pub(crate) trait Together: Send + Sync {
     /// # Errors
     /// Those of a collective, and where there is no memory.
     fn to_empty(&self, device: Device) -> Result<()>;
+    /// Of gradients that backward has left with this rank, and the shards do not have: what keeps them there.
+    fn holds_back(&self) -> Option<String>;
     /// Gives this rank's part of a whole parameter its share of these values, which all ranks have.
     fn keep_part(&self, whole: &Tensor, values: &Tensor);
+}
+
+/// Refuses to use the gradients of shards while some are held back: they would be left out, or counted later.
+///
+/// # Errors
+/// [`Error::Autograd`] that names the parameters and the setter.
+pub(crate) fn check_reduced(op: &str, parameters: &[Tensor]) -> Result<()> {
+    let mut last = None;
+    for group in parameters.iter().filter_map(Tensor::together) {
+        if last.replace(group.number()) == Some(group.number()) {
+            continue;
+        }
+        if let Some(why) = group.holds_back() {
+            return Err(Error::Autograd(format!("{op}: {why}")));
+        }
+    }
+    Ok(())
 }
 
 /// A tensor that may be gone.

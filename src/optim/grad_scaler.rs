@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Optimizer;
-use crate::autograd::{Together, no_grad};
+use crate::autograd::{Together, check_reduced, no_grad};
 use crate::cuda::{Stream, graph};
 use crate::error::{Error, Result, throw};
 use crate::ops::gradients;
@@ -241,6 +241,7 @@ impl GradScaler {
             None => {}
         }
         let parameters = optimizer.parameters();
+        check_reduced("GradScaler::unscale_", &parameters).unwrap_or_else(|error| throw(error));
         let mut overflow = unscale(&parameters, f64::from((1.0 / self.scale) as f32));
         overflow.agree(&parameters).unwrap_or_else(|error| throw(error));
         let checked = parameters.iter().any(|p| p.grad().is_some());

@@ -66,8 +66,11 @@ pub trait Optimizer: Send {
     /// assert_eq!(w.grad().unwrap().item(), 0.0);
     /// ```
     fn zero_grad_to_zeros(&mut self) {
-        let grads: Vec<Tensor> = self.parameters().iter().filter_map(Tensor::grad).collect();
+        let parameters = self.parameters();
+        let grads: Vec<Tensor> = parameters.iter().filter_map(Tensor::grad).collect();
         crate::autograd::no_grad(|| zero_all(&grads));
+        // What a shard does not have yet goes too, as in `zero_grad`.
+        parameters.iter().filter_map(Tensor::whole).for_each(|whole| whole.set_grad(None));
     }
 
     /// Calls `closure`, which computes the loss and its gradients, then steps; gives back the loss.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::autograd::{Together, no_grad};
+use crate::autograd::{Together, check_reduced, no_grad};
 use crate::error::{Error, Result, throw};
 use crate::ops::gradients;
 use crate::tensor::{Dtype, Tensor, promote_types};
@@ -20,13 +20,14 @@ use crate::tensor::{Dtype, Tensor, promote_types};
 /// ```
 ///
 /// # Panics
-/// Throws [`Error::Argument`] when `max_norm` is negative, which would turn gradients round, or NaN.
+/// Throws [`Error::Argument`] when `max_norm` is negative, which would turn gradients round, or NaN;
+/// [`Error::Autograd`] while a module of `fully_shard` holds gradients back.
 #[track_caller]
 pub fn clip_grad_norm_(parameters: &[Tensor], max_norm: f64) -> Tensor {
     if let Err(error) = check("clip_grad_norm_", max_norm) {
         throw(error);
     }
-    let grads: Vec<Tensor> = parameters.iter().filter_map(Tensor::grad).collect();
+    let grads = grads_of("clip_grad_norm_", parameters).unwrap_or_else(|error| throw(error));
     let norm = get_total_norm(&grads, 2.0);
     scale(&grads, max_norm, &norm);
     norm
@@ -50,7 +51,7 @@ pub fn clip_grads_with_norm_(parameters: &[Tensor], max_norm: f64, total_norm: &
     if let Err(error) = check("clip_grads_with_norm_", max_norm) {
         throw(error);
     }
-    let grads: Vec<Tensor> = parameters.iter().filter_map(Tensor::grad).collect();
+    let grads = grads_of("clip_grads_with_norm_", parameters).unwrap_or_else(|error| throw(error));
     scale(&grads, max_norm, total_norm);
 }
 
@@ -70,7 +71,8 @@ pub fn clip_grads_with_norm_(parameters: &[Tensor], max_norm: f64, total_norm: &
 ///
 /// # Errors
 /// [`Error::Argument`] when `max_norm` is negative or NaN, and with `error_if_nonfinite` when the norm is
-/// infinite or NaN; the gradients are then as they were.
+/// infinite or NaN; the gradients are then as they were. [`Error::Autograd`] while a module of `fully_shard` holds
+/// gradients back.
 #[track_caller]
 pub fn clip_grad_norm_with(
     parameters: &[Tensor],
@@ -79,7 +81,7 @@ pub fn clip_grad_norm_with(
     error_if_nonfinite: bool,
 ) -> Result<Tensor> {
     check("clip_grad_norm_", max_norm)?;
-    let grads: Vec<Tensor> = parameters.iter().filter_map(Tensor::grad).collect();
+    let grads = grads_of("clip_grad_norm_", parameters)?;
     let norm = get_total_norm(&grads, norm_type);
     if error_if_nonfinite && !norm.item().is_finite() {
         let message = format!(
@@ -91,6 +93,12 @@ pub fn clip_grad_norm_with(
     }
     scale(&grads, max_norm, &norm);
     Ok(norm)
+}
+
+/// The gradients that parameters have, once ranks have reduced them.
+fn grads_of(op: &str, parameters: &[Tensor]) -> Result<Vec<Tensor>> {
+    check_reduced(op, parameters)?;
+    Ok(parameters.iter().filter_map(Tensor::grad).collect())
 }
 
 fn check(op: &str, max_norm: f64) -> Result<()> {
@@ -118,7 +126,7 @@ pub fn clip_grad_value_(parameters: &[Tensor], clip_value: f64) {
         let message = format!("{clip_value}; must be at least 0");
         throw(Error::argument("clip_grad_value_", "clip_value", message));
     }
-    let grads: Vec<Tensor> = parameters.iter().filter_map(Tensor::grad).collect();
+    let grads = grads_of("clip_grad_value_", parameters).unwrap_or_else(|error| throw(error));
     no_grad(|| grads.iter().for_each(|grad| _ = grad.clamp_(-clip_value, clip_value)));
 }
 

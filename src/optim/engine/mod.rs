@@ -28,7 +28,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Optimizer, OptimizerState};
-use crate::autograd::no_grad;
+use crate::autograd::{check_reduced, no_grad};
 use crate::cuda::{Stream, device, graph, memory};
 use crate::error::{Error, Result, throw};
 use crate::ops::pointwise::together;
@@ -442,6 +442,7 @@ impl<R: Rule> Group<R> {
     #[track_caller]
     fn step(&mut self) {
         let Group { params, options, states, .. } = self;
+        check_reduced(R::NAME, params).unwrap_or_else(|error| throw(error));
         let mut items = Vec::with_capacity(params.len());
         for (place, (parameter, kept)) in params.iter().zip(states).enumerate() {
             let Some(grad) = parameter.grad() else { continue };

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use torchrs::autograd::checkpoint;
 use torchrs::distributed::{DeviceMesh, GradBucket, ProcessGroup, comm_hooks};
-use torchrs::nn::parallel::{FullyShardOptions, MixedPrecisionPolicy, fully_shard};
-use torchrs::nn::{Forward, Hooked, Linear, Module};
-use torchrs::optim::{Adam, Optimizer};
+use torchrs::nn::parallel::{FullyShard, FullyShardOptions, MixedPrecisionPolicy, fully_shard};
+use torchrs::nn::{self, Forward, Hooked, Linear, Module};
+use torchrs::optim::{Adam, GradScaler, Optimizer, SGD};
 use torchrs::{Dtype, Tensor, catch};
 
 use super::on;
@@ -136,6 +136,57 @@ fn hooked(rank: usize, (job, ()): (Job, ())) {
 fn a_hook_averages_over_replicas() {
     on(2, hooked, &());
     on(4, hooked, &());
+}
+
+/// Whoever uses gradients while a switch holds some back is told of it.
+fn held_back(rank: usize, (job, replicas): (Job, bool)) {
+    let group = job.join(rank);
+    let replicas = if replicas { 2 } else { 1 };
+    let mesh = DeviceMesh::new(&group, [("replicate", replicas), ("shard", -1)]).unwrap();
+    let mut layer = Linear::new(4, 4);
+    let handle = fully_shard(&mut layer, &mesh, Default::default()).unwrap();
+    let mut sgd = SGD::new(layer.parameters(), Default::default());
+    let backward = || layer.forward(&input(rank)).square().mean().backward();
+    backward();
+    let expected = grads(&layer);
+    let (switch, setter): (fn(&FullyShard, bool), _) = match replicas {
+        1 => (FullyShard::set_requires_gradient_sync, "set_requires_gradient_sync"),
+        _ => (FullyShard::set_requires_all_reduce, "set_requires_all_reduce"),
+    };
+    switch(&handle, false);
+    // Also where the shards have gradients of a backward before.
+    for fresh in [false, true] {
+        if fresh {
+            sgd.zero_grad();
+        }
+        backward();
+        let mut scaler = GradScaler::new(Default::default());
+        let told = [
+            catch(|| sgd.step()).err(),
+            catch(|| scaler.unscale_(&mut sgd)).err(),
+            catch(|| nn::clip_grad_norm_(&layer.parameters(), 1.0)).err(),
+            catch(|| nn::utils::clip_grad_value_(&layer.parameters(), 1.0)).err(),
+        ];
+        for error in told {
+            let error = error.expect("gradients are held back").to_string();
+            let parts = ["`weight`, `bias`".to_owned(), format!("`{setter}(true)`")];
+            assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+        }
+    }
+    sgd.zero_grad_to_zeros();
+    switch(&handle, true);
+    backward();
+    if replicas == 1 {
+        assert_eq!(grads(&layer), expected, "nothing of the backward before is left");
+    }
+    sgd.step();
+}
+
+#[test]
+fn gradients_that_are_held_back_are_not_stepped_over() {
+    on(1, held_back, &false);
+    on(2, held_back, &false);
+    on(4, held_back, &true);
 }
 
 /// Forward and backward fail on all ranks; what they left is forgotten.

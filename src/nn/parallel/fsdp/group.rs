@@ -431,6 +431,23 @@ impl Together for ShardGroup {
         self.materialise(device)
     }
 
+    fn holds_back(&self) -> Option<String> {
+        let is_left = |member: &Member| {
+            member.shard.requires_grad()
+                && member.whole.upgrade().is_some_and(|whole| whole.own_grad().is_some())
+        };
+        let setter = match self.lines.iter().flat_map(|parts| &parts.members).any(is_left) {
+            true => "set_requires_gradient_sync",
+            false if !self.state.lock().partial.is_empty() => "set_requires_all_reduce",
+            false => return None,
+        };
+        Some(format!(
+            "gradients of {} are not reduced yet: `{setter}(false)` holds them back; say `{setter}(true)` before the last \
+             backward of a step",
+            self.names()
+        ))
+    }
+
     fn keep_part(&self, whole: &Tensor, values: &Tensor) {
         self.keep(whole, values);
     }
