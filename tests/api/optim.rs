@@ -15,7 +15,7 @@ use torchrs::optim::lr_scheduler::{
 };
 use torchrs::optim::{
     Adam, AdamOptions, AdamW, AdamWOptions, LBFGS, LBFGSOptions, Optimizer, OptimizerState,
-    ParamGroup, SGD, SGDOptions, StateValue,
+    ParamGroup, Rprop, RpropOptions, SGD, SGDOptions, StateValue,
 };
 use torchrs::{Dtype, Tensor, catch};
 
@@ -328,6 +328,13 @@ fn a_state_that_does_not_fit_is_refused_and_changes_nothing() {
     let mut other = AdamW::new([parameters[0].clone()], AdamWOptions::default());
     let error = other.load_state_dict(&good).unwrap_err().to_string();
     assert!(error.contains("[2]") && error.contains("[1]"), "{error}");
+
+    // The state of another optimizer, of whose entries some or all are known here.
+    let mut sgd = SGD::new(parameters.clone(), SGDOptions::default());
+    let error = sgd.load_state_dict(&good).unwrap_err().to_string();
+    assert!(error.contains("`exp_avg`") && error.contains("another optimizer"), "{error}");
+    let mut rprop = Rprop::new(parameters.clone(), RpropOptions::default());
+    assert!(rprop.load_state_dict(&good).is_err());
 
     let tensors = BTreeMap::from([("7.exp_avg".to_owned(), Tensor::zeros([1], Dtype::F32))]);
     let error = OptimizerState::join(&tensors, &json!({ "state": [{}], "param_groups": [] }));

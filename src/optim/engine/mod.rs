@@ -471,7 +471,7 @@ impl<R: Rule> Group<R> {
 #[track_caller]
 fn convert<R: Rule>(place: usize, parameter: &Tensor, state: &R::State) -> R::State {
     let entries = state.save();
-    let reader = StateReader { optimizer: R::NAME, place, parameter, entries: &entries };
+    let reader = StateReader::new(R::NAME, place, parameter, &entries);
     R::State::load(&reader).unwrap_or_else(|error| throw(error))
 }
 
@@ -588,9 +588,9 @@ impl<R: Rule> Optimizer for RuleOptimizer<R> {
                 let place = place as usize;
                 states.push(match saved.state.get(place) {
                     Some(entries) if !entries.is_empty() => {
-                        let optimizer = R::NAME;
-                        let reader = StateReader { optimizer, place, parameter, entries };
+                        let reader = StateReader::new(R::NAME, place, parameter, entries);
                         let state = no_grad(|| R::State::load(&reader))?;
+                        reader.check_all_asked()?;
                         Some(Kept { state, of: kind(parameter) })
                     }
                     _ => None,

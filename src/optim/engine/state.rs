@@ -1,6 +1,7 @@
 //! What an optimizer keeps for a parameter, as it is saved and loaded.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{Error, Result};
 use crate::optim::StateValue;
@@ -82,9 +83,37 @@ pub struct StateReader<'a> {
     pub(super) place: usize,
     pub(super) parameter: &'a Tensor,
     pub(super) entries: &'a BTreeMap<String, StateValue>,
+    /// The names that were asked for.
+    pub(super) asked: RefCell<BTreeSet<String>>,
 }
 
-impl StateReader<'_> {
+impl<'a> StateReader<'a> {
+    pub(super) fn new(
+        optimizer: &'static str,
+        place: usize,
+        parameter: &'a Tensor,
+        entries: &'a BTreeMap<String, StateValue>,
+    ) -> Self {
+        StateReader { optimizer, place, parameter, entries, asked: RefCell::default() }
+    }
+
+    fn get(&self, name: &str) -> Option<&StateValue> {
+        self.asked.borrow_mut().insert(name.to_owned());
+        self.entries.get(name)
+    }
+
+    /// Refuses entries that nobody has asked for: they are another optimizer's, and would be forgotten.
+    pub(super) fn check_all_asked(&self) -> Result<()> {
+        let asked = self.asked.borrow();
+        match self.entries.keys().find(|name| !asked.contains(*name)) {
+            Some(name) => Err(self.wrong(format!(
+                "has `{name}`, which {} does not keep: another optimizer saved this state",
+                self.optimizer
+            ))),
+            None => Ok(()),
+        }
+    }
+
     pub(super) fn wrong(&self, what: impl std::fmt::Display) -> Error {
         let message = format!("parameter {}: {what}", self.place);
         Error::argument(&format!("{}::load_state_dict", self.optimizer), "state", message)
@@ -95,7 +124,7 @@ impl StateReader<'_> {
     /// # Errors
     /// [`Error::Argument`] when there is none of this name.
     pub fn number(&self, name: &str) -> Result<f64> {
-        match self.entries.get(name) {
+        match self.get(name) {
             Some(StateValue::Number(number)) => Ok(*number),
             Some(StateValue::Tensor(tensor)) if tensor.numel() == 1 => Ok(tensor.item()),
             Some(_) => Err(self.wrong(format!("`{name}` is not a number"))),
@@ -146,10 +175,7 @@ impl StateReader<'_> {
     /// # Errors
     /// [`Error::Argument`] when it has another shape.
     pub fn tensor_if_any(&self, name: &str) -> Result<Option<Tensor>> {
-        self.entries
-            .get(name)
-            .map(|value| self.copy(name, value, self.parameter.shape()))
-            .transpose()
+        self.get(name).map(|value| self.copy(name, value, self.parameter.shape())).transpose()
     }
 
     fn copy(&self, name: &str, value: &StateValue, shape: &[usize]) -> Result<Tensor> {
@@ -213,7 +239,7 @@ impl StateReader<'_> {
     /// [`Error::Argument`] when it is not there or has another shape.
     pub fn tensor_of(&self, name: &str, shape: &[usize]) -> Result<Tensor> {
         let missing = || self.wrong(format!("`{name}` is missing"));
-        self.copy(name, self.entries.get(name).ok_or_else(missing)?, shape)
+        self.copy(name, self.get(name).ok_or_else(missing)?, shape)
     }
 
     /// [`tensor_if_any`](Self::tensor_if_any) of one that must be there.
