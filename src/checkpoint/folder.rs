@@ -365,6 +365,10 @@ pub(super) fn check_replaceable(path: &Path) -> Result<()> {
     if fits {
         return Ok(());
     }
+    if let Some(file) = path.ancestors().skip(1).find(|above| above.exists() && !above.is_dir()) {
+        let message = format!("{} lies in {}, which is no folder", path.display(), file.display());
+        return Err(Error::argument("Checkpoint::save", "path", message));
+    }
     let message = format!(
         "{} is there and no checkpoint (it has neither {STATE} nor {INDEX}); name a folder that is new, empty or one",
         path.display()

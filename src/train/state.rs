@@ -1,7 +1,7 @@
 //! All that a run needs to go on, saved and loaded in one call each.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -214,7 +214,8 @@ impl<'a> TrainState<'a> {
     /// disk. Collective. Rank 0 writes it, unless something is [sharded](Self::sharded).
     ///
     /// # Errors
-    /// The same on all ranks: [`Error::Other`] for weights that are not finite; otherwise as
+    /// The same on all ranks: [`Error::Other`] for weights that are not finite, [`Error::Argument`] where ranks name other
+    /// places or steps; otherwise as
     /// [`CheckpointDir::save`] and [`checkpoint::distributed::save`](distributed::save).
     #[track_caller]
     pub fn save(
@@ -226,12 +227,12 @@ impl<'a> TrainState<'a> {
         let _phase = Phase::checkpoint();
         let path = checkpoints.at(step);
         if self.sharded || self.taken().any(|(_, part)| part.is_sharded()) {
-            let state = self.to_state(step, group)?;
+            let state = self.to_state(step, &path, group)?;
             notes::saving(step, || distributed::save(&state, &path, group))?;
             distributed::follow(group, "removing old checkpoints", || checkpoints.prune(step))?;
             return Ok(path);
         }
-        let own = Own::of(step, group)?;
+        let own = Own::of(step, &path, group)?;
         self.taken_mut().try_for_each(|(_, part)| part.gather())?;
         let what = format!("saving step {step}");
         distributed::follow(group, &what, || {
@@ -256,7 +257,7 @@ impl<'a> TrainState<'a> {
     ) -> Result<PathBuf> {
         let _phase = Phase::checkpoint();
         let path = checkpoints.at(step);
-        let state = self.to_state(step, group)?;
+        let state = self.to_state(step, &path, group)?;
         let checkpoints = checkpoints.clone();
         let then = move || notes::saving(step, || checkpoints.prune(step));
         checkpointer.save_then(&state, &path, then)?;
@@ -274,8 +275,8 @@ impl<'a> TrainState<'a> {
     }
 
     /// What this rank has of all parts. Values are those of all ranks. Collective.
-    fn to_state(&self, step: u64, group: &ProcessGroup) -> Result<State> {
-        let own = Own::of(step, group)?;
+    fn to_state(&self, step: u64, path: &Path, group: &ProcessGroup) -> Result<State> {
+        let own = Own::of(step, path, group)?;
         let parts = |(name, part): (&str, &(dyn Part + 'a))| {
             let saved = part.own(name)?;
             self.check(name, &saved)?;
@@ -409,10 +410,11 @@ impl<'a> TrainState<'a> {
 }
 
 impl Own {
-    /// Collective.
-    fn of(step: u64, group: &ProcessGroup) -> Result<Self> {
-        let mut rng: Vec<GeneratorState> =
-            group.all_gather_object(&default_generator().get_state())?;
+    /// Collective. All ranks save to the same place.
+    fn of(step: u64, path: &Path, group: &ProcessGroup) -> Result<Self> {
+        let told = group.all_gather_object(&(default_generator().get_state(), path.to_owned()))?;
+        let (mut rng, paths): (Vec<GeneratorState>, Vec<PathBuf>) = told.into_iter().unzip();
+        distributed::check_paths("TrainState::save", "checkpoints", &paths)?;
         if rng.iter().all(|state| *state == rng[0]) {
             rng.truncate(1);
         }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use torchrs::checkpoint::distributed::AsyncCheckpointer;
 use torchrs::checkpoint::{Best, Checkpoint, CheckpointDir};
 use torchrs::data::datasets::Synthetic;
 use torchrs::data::{DataLoader, DistributedSampler};
@@ -187,6 +188,25 @@ fn refuses_together(rank: usize, job: Job) {
     assert_eq!(run.checkpoints().best().unwrap().unwrap().0, 2);
     let error = RunDir::agree("net", &options, &group).unwrap_err().to_string();
     assert!(error.contains("checkpoint at step 4"), "rank {rank}: {error}");
+    // Ranks at different steps save nothing, whoever would write it.
+    let step = 5 + rank as u64;
+    let mut background = AsyncCheckpointer::new(&group).unwrap();
+    for error in [
+        TrainState::new().save(run.checkpoints(), step, &group),
+        TrainState::new().sharded().save(run.checkpoints(), step, &group),
+        TrainState::new().async_save(&mut background, run.checkpoints(), step, &group),
+    ] {
+        let error = error.unwrap_err().to_string();
+        let both =
+            error.contains("step-00000005 on rank 0") && error.contains("step-00000006 on rank 1");
+        assert!(both, "rank {rank}: {error}");
+    }
+    assert_eq!(run.checkpoints().steps().unwrap(), [2, 4]);
+    // Nor do they load them.
+    let mine = Checkpoint::open(run.checkpoints().at(2 + 2 * rank as u64)).unwrap();
+    let error = TrainState::new().load(&mine, &group).unwrap_err().to_string();
+    assert!(error.contains("all ranks load the same one"), "rank {rank}: {error}");
+    group.barrier().unwrap();
 }
 
 #[test]

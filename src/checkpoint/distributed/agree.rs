@@ -1,5 +1,7 @@
 //! Steps that all ranks take: when one of them fails on some, all get one error that names exactly those.
 
+use std::path::{Path, PathBuf};
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -67,6 +69,23 @@ pub(crate) fn follow<T: Serialize + DeserializeOwned>(
         (group.rank() == 0).then(|| mine().map_err(|error| error.to_string()));
     let first = group.broadcast_object(mine.as_ref(), 0)?;
     first.map_err(|why| Error::Other(failure(what, group.world_size(), &[(0, &why)])))
+}
+
+/// Refuses to save to what `argument` of `op` says where ranks name other places: only rank 0's would be written to.
+///
+/// # Errors
+/// [`Error::Argument`], the same on all ranks, naming two of them.
+pub(crate) fn check_paths(op: &str, argument: &str, paths: &[PathBuf]) -> Result<()> {
+    let Some(first) = paths.first() else { return Ok(()) };
+    let resolved = |path: &Path| std::path::absolute(path).ok();
+    let is_other = |path: &PathBuf| path != first && resolved(path) != resolved(first);
+    let Some(rank) = paths.iter().position(is_other) else { return Ok(()) };
+    let what = format!(
+        "is {} on rank 0 and {} on rank {rank}; all ranks name one place: send them rank 0's by `broadcast_object`",
+        first.display(),
+        paths[rank].display()
+    );
+    Err(Error::argument(op, argument, what))
 }
 
 fn failure(what: &str, world: usize, failed: &[(usize, &String)]) -> String {

@@ -127,7 +127,7 @@ impl AsyncCheckpointer {
     ) -> Result<()> {
         self.wait()?;
         let _phase = Phase::checkpoint();
-        let plan = Plan::new(state, &self.group)?;
+        let plan = Plan::new(state, path, &self.group)?;
         let own = plan.own(&self.group);
         let copied = self.copy(state, &own);
         let (group, path) = (self.background.clone(), path.to_owned());

@@ -1,6 +1,7 @@
 //! What a checkpoint holds and where its bytes lie, whatever the format of its files.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -51,7 +52,7 @@ pub(crate) enum Location {
 }
 
 /// A CRC-32 that a piece's bytes must have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Checksum {
     pub crc32: u32,
     /// Whether dtype and shape come before the bytes, as in our own files.
@@ -80,6 +81,49 @@ impl Index {
         })
     }
 
+    /// The tensors of a group, which may end in a point: their names here, and those in the group. `argument` of `op` has
+    /// named it.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] when there are none, or one would have no name.
+    pub fn names_in(&self, op: &str, argument: &str, group: &str) -> Result<Vec<(String, String)>> {
+        let prefix = prefix_of(group);
+        let named = |name: &String| Some((name.clone(), name.strip_prefix(&prefix)?.to_owned()));
+        let names: Vec<(String, String)> = self.tensors.keys().filter_map(named).collect();
+        let what = if let Some((name, _)) = names.iter().find(|(_, own)| own.is_empty()) {
+            format!("{prefix:?} is all of the name of tensor `{name}`")
+        } else if names.is_empty() {
+            let there = match &self.groups[..] {
+                [] => format!("{:?}", self.tensors.keys().take(3).collect::<Vec<_>>()),
+                groups => format!("the groups {groups:?}"),
+            };
+            format!("no tensor's name begins with `{prefix}`; there are {there}")
+        } else {
+            return Ok(names);
+        };
+        Err(Error::argument(op, argument, what))
+    }
+
+    /// What tells checkpoints apart, wherever they lie: values, and what is known of tensors without reading them.
+    pub fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for (name, value) in &self.values {
+            (name, value.to_string()).hash(&mut hasher);
+        }
+        for (name, entry) in &self.tensors {
+            (name, entry.dtype, &entry.shape).hash(&mut hasher);
+            for Piece { region, at } in &entry.pieces {
+                region.hash(&mut hasher);
+                match at {
+                    Location::File { start, checksum, .. } => (start, checksum).hash(&mut hasher),
+                    Location::Item { start, length, .. } => (start, length).hash(&mut hasher),
+                    Location::Memory(_) => {}
+                }
+            }
+        }
+        hasher.finish()
+    }
+
     /// Makes sure that the pieces of every tensor are all of it, each element once.
     ///
     /// # Errors
@@ -98,6 +142,14 @@ impl Index {
             }
         }
         Ok(())
+    }
+}
+
+/// What the names of a group's tensors begin with.
+pub(super) fn prefix_of(group: &str) -> String {
+    match group.is_empty() || group.ends_with('.') {
+        true => group.to_owned(),
+        false => format!("{group}."),
     }
 }
 

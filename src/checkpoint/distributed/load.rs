@@ -78,8 +78,8 @@ pub(crate) fn value<T: DeserializeOwned>(
 ///
 /// # Errors
 /// The same on all ranks, naming those on which it is so: [`Error::Other`] for shapes that differ, tensors that only one
-/// side has (unless `strict` is false), and files that are damaged: some tensors may have been loaded then. That of a
-/// collective.
+/// side has (unless `strict` is false), and files that are damaged: some tensors may have been loaded then.
+/// [`Error::Argument`] where ranks open other checkpoints. That of a collective.
 #[track_caller]
 pub fn load(
     state: &State,
@@ -156,7 +156,9 @@ pub(crate) fn check(index: &Index, wanted: &[(&str, &Shard)]) -> Result<()> {
 /// As [`load`].
 pub(crate) fn read(index: &Index, wanted: &[(&str, &Shard)], group: &ProcessGroup) -> Result<()> {
     let what = format!("loading {}", index.path.display());
-    let hosts = agree(group, &what, host())?;
+    let mine = host().map(|host| (host, (index.fingerprint(), index.path.clone())));
+    let (hosts, opened): (Vec<_>, Vec<_>) = agree(group, &what, mine)?.into_iter().unzip();
+    check_same(&opened)?;
     let mine = &hosts[group.rank()];
     let mut local = None;
     let mut seen = BTreeSet::new();
@@ -179,6 +181,18 @@ pub(crate) fn read(index: &Index, wanted: &[(&str, &Shard)], group: &ProcessGrou
     };
     // A rank that has failed in the middle has told those of its host.
     all_have(group, &what, outcome)
+}
+
+/// Refuses to read where ranks have opened other checkpoints: each would get pieces of another's.
+fn check_same(opened: &[(u64, PathBuf)]) -> Result<()> {
+    let Some((first, path)) = opened.first() else { return Ok(()) };
+    let Some(rank) = opened.iter().position(|(other, _)| other != first) else { return Ok(()) };
+    let what = format!(
+        "is another checkpoint on rank 0, {}, than on rank {rank}, {}; all ranks load the same one",
+        path.display(),
+        opened[rank].1.display()
+    );
+    Err(Error::argument("load", "path", what))
 }
 
 /// What tells hosts apart: their numbers in the job, and what the system says of itself.

@@ -28,7 +28,7 @@ mod save;
 mod state;
 mod write;
 
-pub(crate) use agree::{agree, all_have, follow};
+pub(crate) use agree::{agree, all_have, check_paths, follow};
 pub use background::AsyncCheckpointer;
 pub(crate) use fetch::Files;
 pub(super) use formats::open;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use super::agree::{agree, follow};
+use super::agree::{agree, check_paths, follow};
 use super::own::{INDEX, Listed, ListedPiece, file_name, written};
 use super::plan::{Assignment, Part, Written, assign};
 use super::region::Region;
@@ -62,14 +62,14 @@ const KEPT: usize = 4;
 ///
 /// # Errors
 /// The same on all ranks, naming those on which it is so: [`Error::Other`] for a tensor that is not there whole or of
-/// which ranks say different things, and for what cannot be written; what was at `path` is still there then. That of
-/// a collective.
+/// which ranks say different things, and for what cannot be written; what was at `path` is still there then.
+/// [`Error::Argument`] where ranks name other paths. That of a collective.
 #[track_caller]
 pub fn save(state: &State, path: impl AsRef<Path>, group: &ProcessGroup) -> Result<()> {
     let path = path.as_ref();
     Origin::here().over(|| {
         let _phase = Phase::checkpoint();
-        let plan = Plan::new(state, group)?;
+        let plan = Plan::new(state, path, group)?;
         let folder = begin(path, group)?;
         let lies = write_own(&folder, state, &plan.own(group), group.rank());
         finish(folder, plan, lies, group)
@@ -100,7 +100,7 @@ const PLANNING: &str = "planning a checkpoint";
 
 impl Plan {
     /// Collective. A plan of the same parts as an earlier one takes one small exchange.
-    pub fn new(state: &State, group: &ProcessGroup) -> Result<Plan> {
+    pub fn new(state: &State, path: &Path, group: &ProcessGroup) -> Result<Plan> {
         let mine: Vec<Part> = state
             .tensors
             .iter()
@@ -113,7 +113,9 @@ impl Plan {
             .collect();
         let mut hasher = DefaultHasher::new();
         mine.hash(&mut hasher);
-        let hashes = agree(group, PLANNING, Ok(hasher.finish()))?;
+        let told = agree(group, PLANNING, Ok((hasher.finish(), path.to_owned())))?;
+        let (hashes, paths): (Vec<u64>, Vec<PathBuf>) = told.into_iter().unzip();
+        check_paths("save", "path", &paths)?;
         let known = PLANS.lock().get(group.ranks()).and_then(|kept| {
             let same = kept.iter().find(|kept| kept.hashes == hashes)?;
             Some((same.parts.clone(), same.assignment.clone()))

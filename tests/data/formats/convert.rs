@@ -186,7 +186,7 @@ fn nothing_is_overwritten_and_what_cannot_be_is_refused() {
         (refused(safetensors, |o| o.dtype = Some(Dtype::I64)), "i64; floating-point"),
         (
             refused(safetensors, |o| o.only = Some("modle".into())),
-            "begins with `modle.`; there are",
+            "begins with `modle.`; there are the groups [\"model\", \"optimizer\"]",
         ),
         (
             refused(safetensors, |o| o.only = Some("model.count.".into())),

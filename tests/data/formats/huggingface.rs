@@ -5,8 +5,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use torchrs::checkpoint::{
-    CheckpointFiles, CheckpointFormat, SaveShardedOptions, TensorMap, load_sharded, save_file,
-    save_sharded,
+    Checkpoint, CheckpointDir, CheckpointFiles, CheckpointFormat, SaveShardedOptions, TensorMap,
+    load_sharded, save_file, save_sharded,
 };
 use torchrs::{Dtype, Tensor};
 
@@ -143,4 +143,10 @@ fn an_index_that_does_not_agree_with_its_files_names_both() {
     let dir = tempfile::tempdir().unwrap();
     assert!(why(load_sharded(dir.path())).contains("has neither"), "an empty folder");
     assert!(why(load_sharded(dir.path().join("none"))).contains("none"), "no folder");
+    let run = CheckpointDir::new(dir.path().join("run"), 1);
+    let step = run.save(3, &Checkpoint::new().with_tensors("net", TensorMap::new())).unwrap();
+    let error = why(load_sharded(&step));
+    assert!(error.contains("its format is folder, which `Checkpoint::open` reads"), "{error}");
+    let error = why(CheckpointFiles::open(dir.path().join("run")));
+    assert!(error.contains("there is one inside: ") && error.contains("step-00000003"), "{error}");
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use torchrs::checkpoint::distributed::{self, Shard, State};
+use torchrs::checkpoint::distributed::{self, AsyncCheckpointer, Shard, State};
 use torchrs::distributed::ProcessGroup;
 use torchrs::{Device, Dtype, Tensor, multiprocessing};
 
@@ -76,7 +76,10 @@ fn phases(rank: usize, job: Job) {
     // The folder cannot be made.
     let under = job.out.join("file").join("checkpoint");
     let error = common(&world, distributed::save(&state(rank, 2.0), &under, &world).unwrap_err());
-    assert!(error.contains("rank 0 of 4 has failed") && error.contains("file"), "{error}");
+    assert!(
+        error.contains("rank 0 of 4 has failed") && error.contains("which is no folder"),
+        "{error}"
+    );
     let error = common(&world, distributed::save(&state(rank, 2.0), &job.out, &world).unwrap_err());
     assert!(error.contains("is there and no checkpoint"), "{error}");
     intact(1.0);
@@ -118,6 +121,45 @@ fn phases(rank: usize, job: Job) {
 fn a_save_that_fails_on_some_ranks_names_them_on_all_and_leaves_what_was_there() {
     let folder = tempfile::tempdir().unwrap();
     multiprocessing::spawn(phases, Job::new(WORLD, folder.path().to_owned()), WORLD).unwrap();
+}
+
+/// Ranks that save to several places, or load from several: each gets what another has, unless it is told.
+fn elsewhere(rank: usize, job: Job) {
+    let world = job.join(rank);
+    let at = |name: &str| job.out.join(name);
+    let own = at(if rank == 2 { "b" } else { "a" });
+    let error = common(&world, distributed::save(&state(rank, 1.0), &own, &world).unwrap_err());
+    let of_rank_2 = format!("{} on rank 2", at("b").display());
+    assert!(error.contains("argument `path`") && error.contains(&of_rank_2), "{error}");
+    let mut background = AsyncCheckpointer::new(&world).unwrap();
+    let error = common(&world, background.save(&state(rank, 1.0), &own).unwrap_err());
+    assert!(error.contains(&of_rank_2), "{error}");
+    assert!(!at("a").exists() && !at("b").exists());
+    // By another name it is the same.
+    let same = if rank == 1 { job.out.join("./a") } else { at("a") };
+    distributed::save(&state(rank, 1.0), same, &world).unwrap();
+    distributed::save(&state(rank, 2.0), at("b"), &world).unwrap();
+    let whole = State::new().with_tensor("w", Tensor::zeros([WORLD, COLUMNS], Dtype::F32)).unwrap();
+    let load = |path: &Path| distributed::load(&whole, path, &world, Default::default());
+    let error = common(&world, load(&own).unwrap_err());
+    assert!(error.contains("another checkpoint") && error.contains("rank 2, "), "{error}");
+    // A copy is the same checkpoint.
+    if rank == 0 {
+        fs::create_dir(at("copy")).unwrap();
+        for name in names(&at("a")) {
+            fs::copy(at("a").join(&name), at("copy").join(&name)).unwrap();
+        }
+    }
+    world.barrier().unwrap();
+    load(&at(if rank == 2 { "copy" } else { "a" })).unwrap();
+    assert_eq!(whole.tensor("w").unwrap().tensor().mean().item(), 1.0);
+    world.barrier().unwrap();
+}
+
+#[test]
+fn ranks_that_name_other_checkpoints_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    multiprocessing::spawn(elsewhere, Job::new(WORLD, folder.path().to_owned()), WORLD).unwrap();
 }
 
 fn damaged(rank: usize, job: Job) {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::super::formats::new::{check_free, new_folder};
 use super::super::formats::{CheckpointFormat, dcp, huggingface, values};
-use super::super::index::Entry;
+use super::super::index::{Entry, prefix_of};
 use super::super::own::{INDEX, Listed, ListedPiece, file_name, written};
 use super::super::region::Region;
 use super::super::write::{Planned, write_planned};
@@ -137,22 +137,11 @@ impl CheckpointFiles {
         if options.ranks == 0 {
             return wrong("ranks", "0; must be for how many ranks the checkpoint is".into());
         }
-        let prefix = match &options.only {
-            None => String::new(),
-            Some(only) if only.is_empty() || only.ends_with('.') => only.clone(),
-            Some(only) => format!("{only}."),
+        let group = options.only.as_deref().unwrap_or_default();
+        let mut names = match &options.only {
+            None => self.index.tensors.keys().map(|name| (name.clone(), name.clone())).collect(),
+            Some(only) => self.index.names_in(NAME, "only", only)?,
         };
-        let named = |name: &String| Some((name.clone(), name.strip_prefix(&prefix)?.to_owned()));
-        let mut names: Vec<(String, String)> =
-            self.index.tensors.keys().filter_map(named).collect();
-        if let Some((name, _)) = names.iter().find(|(_, new)| new.is_empty()) {
-            return wrong("only", format!("{prefix:?} is all of the name of tensor `{name}`"));
-        }
-        if names.is_empty() && options.only.is_some() {
-            let some: Vec<&String> = self.index.tensors.keys().take(3).collect();
-            let what = format!("no tensor's name begins with `{prefix}`; there are {some:?}");
-            return wrong("only", what);
-        }
         names.sort_by(|a, b| a.1.cmp(&b.1));
         let both = |name: &&String| self.index.tensors.contains_key(*name);
         if let Some(name) = self.index.values.keys().find(both)
@@ -162,6 +151,7 @@ impl CheckpointFiles {
                 format!("has both a tensor and a value `{name}`; convert a part with `only`");
             return Err(Error::file(&self.index.path, what));
         }
+        let prefix = prefix_of(group);
         let groups = self.index.groups.iter().filter_map(|group| {
             let rest = group.strip_prefix(&prefix)?;
             (!rest.is_empty()).then(|| rest.to_owned())
@@ -261,7 +251,10 @@ impl<'a> Plan<'a> {
         let mut keys: Vec<&String> = root.iter().map(|(key, _)| key).collect();
         keys.sort();
         if let Some(twice) = keys.windows(2).find(|pair| pair[0] == pair[1]) {
-            let what = format!("has two things named `{}`, which one dict cannot have", twice[0]);
+            let what = format!(
+                "has two things named `{}`, which one dict cannot have; take the tensors of one group by `only`",
+                twice[0]
+            );
             return Err(Error::file(path, what));
         }
         streamed::save(&root, &listed, out, &|name| self.get(name))

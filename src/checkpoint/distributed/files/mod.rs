@@ -97,6 +97,35 @@ impl CheckpointFiles {
         Ok(CheckpointFiles { index, files, format, is_archive })
     }
 
+    /// The tensors of a group alone, by their names in it, without values: what [`convert`](Self::convert) makes of it
+    /// with `only`.
+    ///
+    /// ```
+    /// use torchrs::checkpoint::{Checkpoint, CheckpointFiles, TensorMap};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("step-10");
+    /// let model = TensorMap::from([("weight".into(), torchrs::Tensor::from([1f32, 2.]))]);
+    /// Checkpoint::new().with_tensors("model", model).with_value("step", &10)?.save(&path)?;
+    /// let files = CheckpointFiles::open(&path)?.only("model")?;
+    /// assert_eq!(files.tensor("weight")?.to_vec::<f32>(), [1.0, 2.0]);
+    /// assert!(files.only("modle").is_err());
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`](crate::Error::Argument) when no tensor's name begins with the group's.
+    pub fn only(mut self, group: &str) -> Result<Self> {
+        let names = self.index.names_in("CheckpointFiles::only", "group", group)?;
+        let mut tensors = std::mem::take(&mut self.index.tensors);
+        self.index.tensors = names
+            .into_iter()
+            .filter_map(|(full, own)| Some((own, tensors.remove(&full)?)))
+            .collect();
+        self.index.values.clear();
+        self.index.groups.clear();
+        Ok(self)
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.index.path

@@ -267,6 +267,12 @@ pub fn load_sharded(folder: impl AsRef<Path>) -> Result<TensorMap> {
     if !is_one(folder) {
         fs::read_dir(folder).context(|| format!("open {}", folder.display()))?;
         let what = format!("has neither {INDEX} nor {SINGLE}");
+        let what = match super::format_of(folder) {
+            Ok(other) => {
+                format!("{what}; its format is {}, which `Checkpoint::open` reads", other.name())
+            }
+            Err(_) => what,
+        };
         return Err(Error::file(folder, what));
     }
     let (index, files) = (open(folder)?, Files::default());

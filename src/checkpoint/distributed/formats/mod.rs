@@ -75,7 +75,11 @@ pub(crate) fn format_of(path: &Path) -> Result<CheckpointFormat> {
         return found.ok_or_else(|| {
             let names =
                 [INDEX, STATE, dcp::METADATA, huggingface::INDEX, huggingface::SINGLE].join(", ");
-            Error::file(path, format!("is no checkpoint: it has none of {names}"))
+            let inside = match inside(path) {
+                Some(name) => format!("; there is one inside: {}", path.join(name).display()),
+                None => String::new(),
+            };
+            Error::file(path, format!("is no checkpoint: it has none of {names}{inside}"))
         });
     }
     match pt::is_zip(path)?
@@ -84,6 +88,13 @@ pub(crate) fn format_of(path: &Path) -> Result<CheckpointFormat> {
         true => Ok(CheckpointFormat::Pt),
         false => Ok(CheckpointFormat::Safetensors),
     }
+}
+
+/// The last of the folders in this one that are checkpoints: it may be that of a run.
+fn inside(path: &Path) -> Option<String> {
+    let is_one = |path: &Path| [INDEX, STATE].iter().any(|file| path.join(file).exists());
+    let entries = fs::read_dir(path).ok()?.flatten().filter(|entry| is_one(&entry.path()));
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).max()
 }
 
 /// What the checkpoint at `path` holds, whatever its format. No tensor is read, save those of a file of `torch.save`.
