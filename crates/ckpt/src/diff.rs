@@ -23,13 +23,27 @@ pub fn command() -> Command {
                 .default_value("0")
                 .help("Numbers that are at most so far apart are the same"),
         )
+        .arg(
+            Arg::new("only")
+                .long("only")
+                .value_name("GROUP")
+                .help("Compare the tensors of a group, such as model, with another checkpoint that may be of the group alone"),
+        )
 }
 
 /// Prints it; returns the exit code.
 pub fn run(matches: &ArgMatches) -> i32 {
     let tolerance = *matches.get_one::<f64>("tolerance").expect("it has a default");
     let compare = || {
-        let (a, b) = (open(matches, "a", FAILED)?, open(matches, "b", FAILED)?);
+        let (mut a, mut b) = (open(matches, "a", FAILED)?, open(matches, "b", FAILED)?);
+        if let Some(group) = matches.get_one::<String>("only") {
+            let whole = |files: &CheckpointFiles| files.groups().is_empty();
+            (a, b) = match (whole(&a), whole(&b)) {
+                (false, true) => (only(a, group)?, b),
+                (true, false) => (a, only(b, group)?),
+                _ => (only(a, group)?, only(b, group)?),
+            };
+        }
         let found = a.diff(&b, tolerance).map_err(|error| failed(&error, FAILED))?;
         Ok((a, b, found))
     };
@@ -40,6 +54,10 @@ pub fn run(matches: &ArgMatches) -> i32 {
             if found.is_empty() { 0 } else { FOUND }
         }
     }
+}
+
+fn only(files: CheckpointFiles, group: &str) -> Result<CheckpointFiles, i32> {
+    files.only(group).map_err(|error| failed(&error, FAILED))
 }
 
 fn text(a: &CheckpointFiles, b: &CheckpointFiles, found: &Difference) -> String {

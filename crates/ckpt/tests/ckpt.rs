@@ -203,6 +203,16 @@ step: value 10 and none
     let near = ckpt(folder.path(), &["diff", "step-10", "other", "--tolerance", "0.5"]);
     assert!(near.code == Some(1) && !near.out.contains("numbers differ"), "{}", near.out);
     assert_eq!(ckpt(folder.path(), &["diff", "step-10", "none"]).code, Some(2));
+    // What was made of a group has its tensors alone, by shorter names.
+    let arguments = ["convert", "step-10", "hf", "--to", "huggingface", "--only", "model"];
+    assert_eq!(ckpt(folder.path(), &arguments).code, Some(0));
+    for pair in [["step-10", "hf"], ["hf", "step-10"], ["step-10", "ranks"]] {
+        let same = ckpt(folder.path(), &["diff", pair[0], pair[1], "--only", "model"]);
+        assert_eq!((same.code, &same.out[..]), (Some(0), "they are the same: 2 tensors\n"));
+    }
+    assert_eq!(ckpt(folder.path(), &["diff", "step-10", "hf"]).code, Some(1));
+    let none = ckpt(folder.path(), &["diff", "step-10", "hf", "--only", "modle"]);
+    assert!(none.code == Some(2) && none.errors.contains("there are the groups [\"model\"]"));
 }
 
 #[test]
