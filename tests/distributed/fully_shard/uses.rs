@@ -175,7 +175,7 @@ fn refused(rank: usize, (job, ()): (Job, ())) {
     let error = catch(|| early.step()).unwrap_err().to_string();
     assert!(error.contains("`0.weight`") && error.contains("after `fully_shard`"), "{error}");
     let again = fully_shard(&mut net, &group, Default::default()).unwrap_err().to_string();
-    assert!(again.contains("an earlier call has not sharded"), "{again}");
+    assert!(again.contains("an earlier call has not sharded; shard each module once"), "{again}");
     let wrapped = DistributedDataParallel::new(net, &group).err().expect("it is sharded");
     assert!(wrapped.to_string().contains("averages its gradients already"), "{wrapped}");
     let mut net = model();

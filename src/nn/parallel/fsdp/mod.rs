@@ -242,7 +242,10 @@ impl Found {
         let none = || {
             let what = match self.inner.is_empty() {
                 true => "has no parameters",
-                false => "has no parameters that an earlier call has not sharded",
+                false => {
+                    "has no parameters that an earlier call has not sharded; shard each module once, those inside before \
+                     the one around them"
+                }
             };
             self.params.is_empty().then(|| what.to_owned())
         };
