@@ -216,6 +216,29 @@ fn differ(rank: usize, (job, ()): (Job, ())) {
     assert!(error.contains("fully_shard's group 2") && error.contains("rank 1"), "{error}");
 }
 
+/// Rank 0 alone reads a parameter: the error has its name in the whole model.
+fn reads_alone(rank: usize, (job, ()): (Job, ())) {
+    let group = job.join(rank);
+    let mut net = model();
+    for layer in net.iter_mut().filter(|layer| !layer.parameters().is_empty()) {
+        fully_shard(layer, &group, Default::default()).unwrap();
+    }
+    let _optimizer = Adam::new(net.parameters(), Default::default());
+    let error = catch(|| {
+        if rank == 0 {
+            net.state_dict().iter().for_each(|(_, whole)| _ = whole.sum().item());
+        }
+        group.barrier().unwrap_or_else(|e| std::panic::panic_any(e));
+    });
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("the values of `0.weight`, `0.bias`"), "{error}");
+}
+
+#[test]
+fn whoever_reads_a_parameter_alone_is_told_of_it_by_its_full_name() {
+    on(2, reads_alone, &());
+}
+
 #[test]
 fn ranks_that_use_other_modules_are_told_of_both() {
     on(2, differ, &());

@@ -193,7 +193,10 @@ impl ShardGroup {
     /// Names of its parameters, for messages.
     pub fn names(&self) -> String {
         let members = self.lines.iter().flat_map(|parts| &parts.members);
-        let names: Vec<String> = members.map(|member| format!("`{}`", member.name)).collect();
+        // In the whole model, once that has named its parameters.
+        let known = |member: &Member| member.shard.name_hint();
+        let named = |member| format!("`{}`", known(member).as_ref().unwrap_or(&member.name));
+        let names: Vec<String> = members.map(named).collect();
         join_some(names.iter(), ", ")
     }
 
