@@ -32,7 +32,7 @@ use crate::tensor::Tensor;
 pub trait ParamState: Send + Sync + Sized + 'static {
     /// The entries under PyTorch's names.
     fn save(&self) -> BTreeMap<String, StateValue>;
-    /// The inverse of [`save`](Self::save).
+    /// The inverse of [`save`](Self::save). Entries that it does not ask for are refused, as another optimizer's.
     ///
     /// # Errors
     /// Those of the reader's methods.
