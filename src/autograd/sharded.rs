@@ -55,6 +55,8 @@ pub(crate) trait Together: Send + Sync {
     fn to_empty(&self, device: Device) -> Result<()>;
     /// Of gradients that backward has left with this rank, and the shards do not have: what keeps them there.
     fn holds_back(&self) -> Option<String>;
+    /// Forgets gradients that are not reduced over replicas yet.
+    fn forget_partial(&self);
     /// Gives this rank's part of a whole parameter its share of these values, which all ranks have.
     fn keep_part(&self, whole: &Tensor, values: &Tensor);
 }
@@ -74,6 +76,12 @@ pub(crate) fn check_reduced(op: &str, parameters: &[Tensor]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Forgets gradients that are not reduced, or not over replicas.
+fn forget(whole: Option<Tensor>, group: Option<Arc<dyn Together>>) {
+    whole.into_iter().for_each(|whole| whole.set_grad(None));
+    group.into_iter().for_each(|group| group.forget_partial());
 }
 
 /// A tensor that may be gone.
@@ -150,8 +158,13 @@ impl Tensor {
         let Some((whole, group)) = of_shard else { return };
         match grad {
             Some(grad) => grad.with_meta(|m| m.sharding = Some(Box::new(Sharding::Part { group }))),
-            None => whole.into_iter().for_each(|whole| whole.set_grad(None)),
+            None => forget(whole, group.upgrade()),
         }
+    }
+
+    /// Forgets what backward has left of this shard's gradient and the shard does not have.
+    pub(crate) fn forget_unreduced(&self) {
+        forget(self.whole(), self.together());
     }
 
     /// Whether other ranks have other parts of what this is a part or the whole of.

@@ -70,7 +70,7 @@ pub trait Optimizer: Send {
         let grads: Vec<Tensor> = parameters.iter().filter_map(Tensor::grad).collect();
         crate::autograd::no_grad(|| zero_all(&grads));
         // What a shard does not have yet goes too, as in `zero_grad`.
-        parameters.iter().filter_map(Tensor::whole).for_each(|whole| whole.set_grad(None));
+        parameters.iter().for_each(Tensor::forget_unreduced);
     }
 
     /// Calls `closure`, which computes the loss and its gradients, then steps; gives back the loss.

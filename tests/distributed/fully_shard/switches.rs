@@ -173,12 +173,20 @@ fn held_back(rank: usize, (job, replicas): (Job, bool)) {
             assert!(parts.iter().all(|part| error.contains(part)), "{error}");
         }
     }
-    sgd.zero_grad_to_zeros();
-    switch(&handle, true);
-    backward();
-    if replicas == 1 {
+    for to_zeros in [false, true] {
+        switch(&handle, false);
+        backward();
+        if to_zeros {
+            sgd.zero_grad_to_zeros()
+        } else {
+            sgd.zero_grad()
+        }
+        switch(&handle, true);
+        backward();
         assert_eq!(grads(&layer), expected, "nothing of the backward before is left");
+        sgd.zero_grad();
     }
+    backward();
     sgd.step();
 }
 

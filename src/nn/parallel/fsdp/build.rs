@@ -134,6 +134,7 @@ impl ShardGroup {
             pass: ShardGroup::pass_of(&others),
             next: Default::default(),
             state: Mutex::default(),
+            partial: Mutex::default(),
         });
         sides.iter().for_each(|side| _ = side.group.set(Arc::downgrade(&group)));
         group.install();

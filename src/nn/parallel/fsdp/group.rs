@@ -57,6 +57,8 @@ pub(super) struct ShardGroup {
     pub(super) pass: Arc<Mutex<Pass>>,
     pub(super) next: [Mutex<Next>; 2],
     pub(super) state: Mutex<State>,
+    /// Gradients that are not reduced over replicas yet, one for each line.
+    pub(super) partial: Mutex<Vec<Tensor>>,
 }
 
 /// What a user changes while training.
@@ -113,8 +115,6 @@ pub(super) struct State {
     pub(super) missing: usize,
     /// Gradients on their way, one for each line.
     pub(super) reducing: Vec<Reducing>,
-    /// Gradients that are not reduced over replicas yet, one for each line.
-    pub(super) partial: Vec<Tensor>,
 }
 
 impl State {
@@ -390,7 +390,7 @@ impl ShardGroup {
         self.reshard();
         let mut state = self.state.lock();
         state.forget_backward();
-        state.partial.clear();
+        self.partial.lock().clear();
         for member in self.lines.iter().flat_map(|parts| &parts.members) {
             member.whole.upgrade().into_iter().for_each(|whole| whole.set_grad(None));
         }
@@ -441,7 +441,7 @@ impl Together for ShardGroup {
         };
         let setter = match self.lines.iter().flat_map(|parts| &parts.members).any(is_left) {
             true => "set_requires_gradient_sync",
-            false if !self.state.lock().partial.is_empty() => "set_requires_all_reduce",
+            false if !self.partial.lock().is_empty() => "set_requires_all_reduce",
             false => return None,
         };
         Some(format!(
@@ -449,6 +449,10 @@ impl Together for ShardGroup {
              backward of a step",
             self.names()
         ))
+    }
+
+    fn forget_partial(&self) {
+        self.partial.lock().clear();
     }
 
     fn keep_part(&self, whole: &Tensor, values: &Tensor) {

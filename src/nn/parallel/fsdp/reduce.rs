@@ -109,13 +109,11 @@ impl ShardGroup {
 
     /// Gives the shards the gradients that are on their way, if some are.
     pub(super) fn settle(&self) -> Result<()> {
-        let (reducing, mut partial) = {
-            let mut state = self.state.lock();
-            if state.reducing.is_empty() {
-                return Ok(());
-            }
-            (std::mem::take(&mut state.reducing), std::mem::take(&mut state.partial).into_iter())
-        };
+        let reducing = std::mem::take(&mut self.state.lock().reducing);
+        if reducing.is_empty() {
+            return Ok(());
+        }
+        let mut partial = std::mem::take(&mut *self.partial.lock()).into_iter();
         let all_reduces = self.switches.all_reduces.load(Relaxed);
         let mut later = Vec::new();
         self.without_modes(|| {
@@ -137,7 +135,7 @@ impl ShardGroup {
             }
             Result::Ok(())
         })?;
-        self.state.lock().partial = later;
+        *self.partial.lock() = later;
         Ok(())
     }
 
