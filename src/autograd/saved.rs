@@ -114,6 +114,7 @@ impl SavedTensor {
             )));
         }
         let data = tensor.detach_with_tangent();
+        tensor.storage().count_changes();
         data.0.attr_version.store(tensor.version(), Relaxed);
         let hooks = saved_hooks::innermost();
         if hooks.is_none() && source.kind() != Source::UNUSUAL {
@@ -177,6 +178,7 @@ impl SavedTensor {
     }
 
     fn assert_unchanged(&self, data: &Tensor, name: &str) {
+        data.storage().count_changes();
         let (saved, now) = (self.data.0.attr_version.load(Relaxed), data.version());
         if now != saved {
             throw(Error::Autograd(format!(

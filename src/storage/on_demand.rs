@@ -18,6 +18,9 @@ pub(crate) trait Brings: Send + Sync {
     /// # Panics
     /// Throws where that is impossible.
     fn bring(&self, storage: &Storage);
+
+    /// Counts in the versions of the storages what has become of their bytes while they were away.
+    fn count_changes(&self) {}
 }
 
 /// The owner of a storage on demand.
@@ -70,6 +73,24 @@ impl Storage {
         if let Some(memory) = memory {
             grace::retire(memory);
         }
+    }
+
+    /// Makes [`version`](Self::version) that of the bytes that would come, if they are away. What is saved for backward
+    /// is compared by it.
+    #[inline]
+    pub(crate) fn count_changes(&self) {
+        if self.0.ptr.load(Acquire).is_null() {
+            self.count_changes_while_away();
+        }
+    }
+
+    #[cold]
+    fn count_changes_while_away(&self) {
+        let brings = match &*self.0.owner.lock() {
+            Owner::OnDemand(own) => own.brings.clone(),
+            _ => return,
+        };
+        brings.count_changes();
     }
 
     /// The address of a storage that has none at the moment.

@@ -345,3 +345,129 @@ fn parts(rank: usize, (job, ()): (Job, ())) {
 fn parts_of_modules_and_of_meshes() {
     on(4, parts, &());
 }
+
+/// Parameters of no elements, of fewer rows than ranks, and of several dtypes in one group.
+#[derive(Module)]
+struct Many {
+    none: nn::Parameter,
+    thin: nn::Parameter,
+    half: nn::Parameter,
+    brain: nn::Parameter,
+    double: nn::Parameter,
+    complex: nn::Parameter,
+}
+
+impl Many {
+    fn new() -> Self {
+        let of = |rows: i64, dtype| {
+            let numbers = Tensor::arange(1, 1 + rows * 2, 1, Dtype::F64).reshape([rows, 2]);
+            nn::Parameter::new(numbers.to_dtype(dtype))
+        };
+        Many {
+            none: nn::Parameter::new(Tensor::zeros([0, 3], Dtype::F32)),
+            thin: nn::Parameter::new(Tensor::zeros([4, 0], Dtype::F32)),
+            half: of(5, Dtype::F16),
+            brain: of(3, Dtype::BF16),
+            double: of(7, Dtype::F64),
+            complex: nn::Parameter::new(of(1, Dtype::F32).detach().view_as_complex()),
+        }
+    }
+
+    fn loss(&self) -> Tensor {
+        let complex = self.complex.view_as_real();
+        let all = [&*self.none, &*self.thin, &*self.half, &*self.brain, &*self.double, &complex];
+        let squares = all.map(|t| t.to_dtype(Dtype::F64).square().sum());
+        squares.into_iter().reduce(|a, b| a + b).unwrap()
+    }
+}
+
+fn dtypes(rank: usize, (job, ()): (Job, ())) {
+    let group = job.join(rank);
+    let options = || SGDOptions { lr: 0.25, ..Default::default() };
+    let (plain, mut sharded) = (Many::new(), Many::new());
+    fully_shard(&mut sharded, &group, Default::default()).unwrap();
+    // Optimizers take no complex numbers.
+    let reals = |module: &Many| module.parameters()[..5].to_vec();
+    let mut of_plain = SGD::new(reals(&plain), options());
+    let mut of_shards = SGD::new(reals(&sharded), options());
+    for _ in 0..2 {
+        let losses = [&plain, &sharded].map(|module| {
+            let loss = module.loss();
+            loss.backward();
+            loss.item()
+        });
+        assert_eq!(losses[0], losses[1]);
+        let grads = [&plain, &sharded].map(|module| module.parameters()[5].grad().unwrap());
+        // One row, which is rank 0's.
+        let mine = grads[0].narrow(0, 0, usize::from(rank == 0));
+        assert!(grads[1].equal(&mine), "{} {mine}", grads[1]);
+        of_plain.step();
+        of_shards.step();
+        plain.zero_grad();
+        sharded.zero_grad();
+    }
+    for ((name, left), (_, right)) in plain.state_dict().iter().zip(sharded.state_dict().iter()) {
+        assert!(left.equal(right), "{name}: {left} {right}");
+    }
+    for reduces in [false, true] {
+        let (bf16, none) = (Some(Dtype::BF16), None);
+        let (param_dtype, reduce_dtype) = if reduces { (none, bf16) } else { (bf16, none) };
+        let mp_policy = MixedPrecisionPolicy { param_dtype, reduce_dtype, ..Default::default() };
+        let options = FullyShardOptions { mp_policy, ..Default::default() };
+        let error = fully_shard(&mut Many::new(), &group, options).unwrap_err().to_string();
+        assert!(error.contains("dtype bf16, but `complex` is c64"), "{error}");
+    }
+}
+
+#[test]
+fn one_group_has_parameters_of_all_dtypes_and_of_no_elements() {
+    on(1, dtypes, &());
+    on(4, dtypes, &());
+}
+
+/// What forward has saved is not what shards are after a step: as of a parameter that is whole, that is an error.
+fn stale(rank: usize, (job, reshards): (Job, bool)) {
+    let group = job.join(rank);
+    let mut net = model();
+    let reshard_after_forward = Some(reshards.into());
+    let options = FullyShardOptions { reshard_after_forward, ..Default::default() };
+    fully_shard(net.iter_mut().next().unwrap(), &group, options.clone()).unwrap();
+    fully_shard(&mut net, &group, options).unwrap();
+    let mut optimizer = SGD::new(net.parameters(), Default::default());
+    for _ in 0..2 {
+        let loss = net.forward(&ones()).square().mean();
+        // Twice, with a forward between: nothing has changed.
+        autograd::backward(&[&loss], &[None], autograd::GraphMode::Retain);
+        autograd::no_grad(|| net.forward(&ones()));
+        autograd::backward(&[&loss], &[None], autograd::GraphMode::Retain);
+        optimizer.step();
+        let error = catch(|| loss.backward()).unwrap_err().to_string();
+        assert!(error.contains("`linear` saved for backward was changed in place"), "{error}");
+        optimizer.zero_grad();
+    }
+}
+
+#[test]
+fn a_backward_over_parameters_that_have_changed_is_an_error() {
+    on(1, stale, &true);
+    on(2, stale, &true);
+    on(2, stale, &false);
+}
+
+/// Rank 1 has frozen a parameter: the mean of the gradients would be that of some ranks.
+fn frozen_by_one(rank: usize, (job, frozen): (Job, usize)) {
+    let group = job.join(rank);
+    let mut layer = Linear::new(6, 4);
+    fully_shard(&mut layer, &group, Default::default()).unwrap();
+    layer.parameters()[frozen].requires_grad_(rank == 0);
+    let error = catch(|| layer.forward(&ones()).sum().backward()).unwrap_err().to_string();
+    let other = ["the gradients of `bias`)", "the gradients of `weight`)"][frozen];
+    let texts = ["the gradients of `weight`, `bias`", "rank 1 at", other];
+    assert!(texts.iter().all(|text| error.contains(text)), "{error}");
+}
+
+#[test]
+fn a_parameter_that_some_ranks_have_frozen_is_an_error() {
+    on(2, frozen_by_one, &0);
+    on(2, frozen_by_one, &1);
+}

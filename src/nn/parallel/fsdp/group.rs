@@ -107,6 +107,8 @@ pub(super) struct State {
     pub(super) phase: Phase,
     /// It was gathered ahead of use, and is not used yet.
     pub(super) is_ahead: bool,
+    /// What versions the shards had, of each line, when the wholes were last counted as changed; none at first.
+    pub(super) counted: Vec<u32>,
     /// After it a GPU reads the shards on the host no more.
     pub(super) copied: Option<Event>,
     /// A backward has reached some of the parameters.
@@ -161,6 +163,10 @@ impl Brings for WholeSide {
     fn bring(&self, _: &Storage) {
         self.0.unshard().unwrap_or_else(|error| throw(error));
     }
+
+    fn count_changes(&self) {
+        self.0.count_changes(&mut self.0.state.lock());
+    }
 }
 
 impl Brings for ShardSide {
@@ -205,6 +211,23 @@ impl ShardGroup {
         Origin::numbered(name, self.place)
     }
 
+    /// The same of gradients: ranks have to agree on who gets one.
+    pub(super) fn origin_of_gradients(&self, what: &str) -> Origin {
+        let members = self.lines.iter().flat_map(|parts| &parts.members).enumerate();
+        let (trained, frozen): (Vec<_>, Vec<_>) =
+            members.partition(|(_, member)| member.shard.requires_grad());
+        let names: Vec<String> = trained.iter().map(|(_, m)| format!("`{}`", m.name)).collect();
+        let names = join_some(names.iter(), ", ");
+        let mut number = self.place;
+        if !frozen.is_empty() {
+            // FNV: nothing that is usual has such a number.
+            let mix = |sum: u32, place: u32| (sum ^ place).wrapping_mul(0x0100_0193);
+            let places = frozen.iter().map(|(place, _)| *place as u32);
+            number = places.fold(mix(0x811c_9dc5, number), mix).max(1);
+        }
+        Origin::numbered(format!("fully_shard's group {}, {what} {names}", self.place), number)
+    }
+
     /// Gathers the wholes, if they are not there, and what follows them.
     ///
     /// # Errors
@@ -224,6 +247,7 @@ impl ShardGroup {
 
     /// Lends out the wholes, which are not here. Whether they had to be gathered for that.
     fn take_in(&self, state: &mut State) -> Result<bool> {
+        self.count_changes(state);
         let (wholes, is_new) = match std::mem::take(&mut state.phase) {
             Phase::Parked(wholes) if self.are_good(wholes.iter().map(|whole| whole.shards)) => {
                 (wholes, false)
@@ -251,6 +275,20 @@ impl ShardGroup {
         }
         state.phase = Phase::Here(wholes);
         Ok(is_new)
+    }
+
+    /// Whoever has saved a whole for backward finds it changed once its shards are written to, as it would the parameter.
+    fn count_changes(&self, state: &mut State) {
+        let now = self.lines.iter().map(|parts| parts.shards.version());
+        if state.counted.iter().copied().eq(now.clone()) {
+            return;
+        }
+        let before = std::mem::replace(&mut state.counted, now.collect());
+        for ((parts, before), now) in self.lines.iter().zip(before).zip(&state.counted) {
+            if before != *now {
+                parts.members.iter().filter_map(Member::storage).for_each(|s| s.bump_version());
+            }
+        }
     }
 
     /// Starts to gather the wholes, unless that is not needed.

@@ -22,6 +22,7 @@ impl ShardGroup {
         let mut state = self.state.lock();
         state.forget_backward();
         state.phase = Phase::Away;
+        state.counted.clear();
         let world = self.shards.world_size();
         let reads = device == Device::Cpu && world > 1 && self.shards.is_on_one_host();
         let mut scratch = 0;

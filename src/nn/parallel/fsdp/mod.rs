@@ -84,8 +84,8 @@ use crate::tensor::Tensor;
 /// ```
 ///
 /// # Errors
-/// [`Error::Argument`] for a module without parameters of its own, a parameter that is a scalar or not contiguous, and a
-/// mesh of more than two dimensions; [`Error::Mismatch`] when ranks have other parameters; otherwise as a collective.
+/// [`Error::Argument`] for a module without parameters of its own, a parameter that is a scalar or not contiguous, complex
+/// ones where `mp_policy` has a dtype, and a mesh of more than two dimensions; [`Error::Mismatch`] when ranks have other parameters; otherwise as a collective.
 #[track_caller]
 pub fn fully_shard<M: Module + ?Sized>(
     module: &mut M,
@@ -112,6 +112,7 @@ pub fn fully_shard<M: Module + ?Sized>(
         return Err(Error::argument("fully_shard", "ignored_params", what));
     }
     let Found { params, inner, .. } = found;
+    options.mp_policy.check_params(&params)?;
     let by_default = || ReshardAfterForward::from(inner.is_empty());
     let to = options.reshard_after_forward.unwrap_or_else(by_default);
     let offload = options.offload_policy.map(|policy| policy.pin_memory);

@@ -50,6 +50,25 @@ impl MixedPrecisionPolicy {
         Ok(())
     }
 
+    /// Refuses to make real numbers of complex ones.
+    pub(super) fn check_params(&self, params: &[(String, Tensor)]) -> Result<()> {
+        let casts = [("param_dtype", self.param_dtype), ("reduce_dtype", self.reduce_dtype)];
+        let Some((option, dtype)) = casts.into_iter().find_map(|(o, d)| Some((o, d?))) else {
+            return Ok(());
+        };
+        match params.iter().find(|(_, param)| param.dtype().is_complex()) {
+            None => Ok(()),
+            Some((name, param)) => {
+                let what = format!(
+                    "has {option} {dtype}, but `{name}` is {}, which would lose its imaginary parts: give it to \
+                     `ignored_params`, or keep two real numbers in its place",
+                    param.dtype()
+                );
+                Err(Error::argument("fully_shard", "mp_policy", what))
+            }
+        }
+    }
+
     /// Has the module's forward cast what goes in and comes out.
     pub(super) fn cast_around<M: Module + ?Sized>(&self, module: &M) -> Result<()> {
         let input = self.param_dtype.filter(|_| self.cast_forward_inputs);

@@ -70,7 +70,7 @@ impl ShardGroup {
             if output.device().is_meta() {
                 return Ok(Some(Reducing { output, work: None }));
             }
-            let origin = self.origin("the gradients of");
+            let origin = self.origin_of_gradients("the gradients of");
             if let Some(room) = &mut room {
                 let input = room.take(shape, dtype)?;
                 parts.scatter(&grads, &input, world);
@@ -144,7 +144,7 @@ impl ShardGroup {
         let Some(replicas) = self.replicas.as_ref().filter(|group| group.world_size() > 1) else {
             return Ok(());
         };
-        let (origin, op) = (self.origin("the gradients, over replicas, of"), self.op());
+        let (origin, op) = (self.origin_of_gradients("the gradients, over replicas, of"), self.op());
         let Some(hook) = self.hook.get() else {
             return origin.over(|| replicas.all_reduce(gradients, op));
         };
