@@ -219,13 +219,19 @@ impl Checkpoint {
     ///
     /// # Errors
     /// [`Error::Os`] when something cannot be written; the temporary folder is then removed.
-    /// [`Error::Argument`] for a group that cannot be the name of a file, and for a `path` where something
-    /// else than a checkpoint is.
+    /// [`Error::Argument`] for a group that cannot be the name of a file, for one whose name begins with that of another
+    /// and a point, and for a `path` where something else than a checkpoint is, or more than one.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let _phase = Phase::checkpoint();
         let path = &followed(path.as_ref())?;
         if let Some(group) = self.tensors.keys().find(|group| !is_file_name(group)) {
             let message = format!("`{group}` cannot be the name of a file; use no `/` in it");
+            return Err(Error::argument("Checkpoint::save", "group", message));
+        }
+        let mut groups =
+            self.tensors.keys().flat_map(|one| self.tensors.keys().map(move |b| (one, b)));
+        if let Some((one, other)) = groups.find(|(one, other)| in_group(one, other).is_some()) {
+            let message = format!("`{one}` is beside `{other}`, whose tensors' names begin alike");
             return Err(Error::argument("Checkpoint::save", "group", message));
         }
         let (parent, name) = split(path).ok_or_else(|| no_name("path", path))?;
@@ -354,26 +360,61 @@ pub(super) fn crc(value: &Value) -> String {
     format!("{:08x}", crc.sum())
 }
 
-/// Refuses to replace what is neither a checkpoint nor an empty folder.
+/// Refuses to replace what is neither a checkpoint nor an empty folder, and a checkpoint with something else beside it,
+/// which would be lost.
 pub(super) fn check_replaceable(path: &Path) -> Result<()> {
-    let fits = match fs::read_dir(path) {
-        Ok(mut entries) => {
-            [STATE, INDEX].iter().any(|file| path.join(file).exists()) || entries.next().is_none()
-        }
-        Err(e) => e.kind() == std::io::ErrorKind::NotFound,
+    let wrong = |what: String| {
+        Err(Error::argument("Checkpoint::save", "path", format!("{} {what}", path.display())))
     };
-    if fits {
-        return Ok(());
+    let neither = || {
+        let what = "is there and no checkpoint (it has neither";
+        wrong(format!("{what} {STATE} nor {INDEX}); name a folder that is new, empty or one"))
+    };
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(_) => {
+            let is_file = |above: &&Path| above.exists() && !above.is_dir();
+            return match path.ancestors().skip(1).find(is_file) {
+                Some(file) => wrong(format!("lies in {}, which is no folder", file.display())),
+                None => neither(),
+            };
+        }
+    };
+    let is_checkpoint = [STATE, INDEX].iter().any(|file| path.join(file).exists());
+    for entry in entries {
+        let entry = entry.context(|| format!("open {}", path.display()))?;
+        if !is_checkpoint {
+            return neither();
+        }
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        // The last are what a shared file system keeps of files that are open elsewhere.
+        let is_ours = [STATE, INDEX].contains(&&*name)
+            || name.ends_with(".safetensors")
+            || name.starts_with(".nfs");
+        if !is_ours || entry.path().is_dir() {
+            return wrong(format!(
+                "holds {name} beside its checkpoint, which would be lost; move it, or name a new folder"
+            ));
+        }
     }
-    if let Some(file) = path.ancestors().skip(1).find(|above| above.exists() && !above.is_dir()) {
-        let message = format!("{} lies in {}, which is no folder", path.display(), file.display());
-        return Err(Error::argument("Checkpoint::save", "path", message));
+    for file in [STATE, INDEX].map(|file| path.join(file)) {
+        if is_of_others(&file) {
+            return wrong(format!("is there, and its {} is none of torchrs'", file.display()));
+        }
     }
-    let message = format!(
-        "{} is there and no checkpoint (it has neither {STATE} nor {INDEX}); name a folder that is new, empty or one",
-        path.display()
-    );
-    Err(Error::argument("Checkpoint::save", "path", message))
+    Ok(())
+}
+
+/// Whether a file is JSON of another program. What is damaged may be replaced.
+fn is_of_others(file: &Path) -> bool {
+    let document = fs::read(file).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let ours = |document: &Value| {
+        let format = document["format"].as_str();
+        format.is_some_and(|format| format.starts_with("torchrs-"))
+    };
+    document.is_some_and(|document: Value| !ours(&document))
 }
 
 /// Whether a group's file lies in the checkpoint's folder.

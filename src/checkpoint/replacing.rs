@@ -5,7 +5,7 @@
 //! lock (`flock`) on what it writes, which ends with its process: what nobody holds is left over.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
@@ -115,7 +115,14 @@ impl Temporary {
 
     /// A new folder beside the one of that name.
     pub(super) fn folder(folder: &Path, name: &OsStr) -> io::Result<Self> {
-        let made = |path: &Path| fs::create_dir(path).and_then(|()| File::open(path));
+        let made = |path: &Path| {
+            fs::create_dir(path)?;
+            File::open(path).map_err(|error| match error.kind() {
+                // Another save has taken it for left over: the next name.
+                ErrorKind::NotFound => ErrorKind::AlreadyExists.into(),
+                _ => error,
+            })
+        };
         Ok(Self::create(folder, name, true, made)?.0)
     }
 
@@ -135,9 +142,11 @@ impl Temporary {
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => continue,
                 made => made?,
             };
-            // Where a file system has no locks, nothing is taken for left over.
-            let _ = file.try_lock();
-            // Another save may have taken it for left over before it was locked.
+            // Another save may have taken it for left over before it was locked, and is about to remove it or has done so.
+            // Where a file system has no locks, nothing is taken.
+            if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
+                continue;
+            }
             let there = fs::symlink_metadata(&path).is_ok_and(|m| {
                 file.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (m.dev(), m.ino()))
             });
@@ -254,6 +263,24 @@ mod tests {
         let folder = put(&at("far"), "x").unwrap_err().to_string();
         assert!(folder.contains("far") && folder.contains("directory"), "{folder}");
         assert_eq!(names(&at("far")), ["file", "new"]);
+    }
+
+    #[test]
+    fn saves_at_once_take_nothing_from_each_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = OsStr::new("x");
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        remove_leftovers(dir.path(), |other| is_temporary_of(other, name));
+                        let own = Temporary::folder(dir.path(), name).unwrap();
+                        assert!(own.path.is_dir());
+                    }
+                });
+            }
+        });
+        assert!(names(dir.path()).is_empty());
     }
 
     #[test]

@@ -168,6 +168,41 @@ fn missing_parts_are_named() {
     assert!(e.contains("none"), "{e}");
 }
 
+#[test]
+fn groups_do_not_run_into_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let of = |name: &str| TensorMap::from([(name.to_owned(), Tensor::from([1f32]))]);
+    let both = Checkpoint::new().with_tensors("a", of("b.w")).with_tensors("a.b", of("w"));
+    let error = both.save(dir.path().join("c")).unwrap_err().to_string();
+    assert!(error.contains("`a.b` is beside `a`"), "{error}");
+    let apart = Checkpoint::new().with_tensors("a", of("b.w")).with_tensors("ab", of("w"));
+    apart.save(dir.path().join("c")).unwrap();
+}
+
+#[test]
+fn what_lies_beside_a_checkpoint_is_not_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run");
+    let save = || Checkpoint::new().with_tensors("model", tensors()).save(&path);
+    save().unwrap();
+    save().unwrap();
+    fs::write(path.join("notes.txt"), "mine").unwrap();
+    let error = save().unwrap_err().to_string();
+    assert!(error.contains("run holds notes.txt beside its checkpoint"), "{error}");
+    fs::remove_file(path.join("notes.txt")).unwrap();
+    // The checkpoints of a run within one.
+    let error = CheckpointDir::new(&path, 1).save(1, &Checkpoint::new()).and_then(|_| save());
+    assert!(error.unwrap_err().to_string().contains("holds step-00000001 beside"));
+    fs::remove_dir_all(path.join("step-00000001")).unwrap();
+    // A damaged one is replaced; another program's file is not.
+    fs::write(path.join("state.json"), "{").unwrap();
+    save().unwrap();
+    fs::write(path.join("index.json"), r#"{"pages": []}"#).unwrap();
+    let error = save().unwrap_err().to_string();
+    assert!(error.contains("index.json is none of torchrs'"), "{error}");
+    assert_eq!(fs::read_to_string(path.join("index.json")).unwrap(), r#"{"pages": []}"#);
+}
+
 const FOLDER: &str = "TORCHRS_TEST_CHECKPOINT_FOLDER";
 
 /// Not a test by itself: the process that `row_43` kills.

@@ -156,7 +156,12 @@ pub(crate) fn check(index: &Index, wanted: &[(&str, &Shard)]) -> Result<()> {
 /// As [`load`].
 pub(crate) fn read(index: &Index, wanted: &[(&str, &Shard)], group: &ProcessGroup) -> Result<()> {
     let what = format!("loading {}", index.path.display());
-    let mine = host().map(|host| (host, (index.fingerprint(), index.path.clone())));
+    // Nobody begins to read with others before all can.
+    let (reading, host) = match Reading::new(index, wanted) {
+        Ok(reading) => (Some(reading), host()),
+        Err(error) => (None, Err(error)),
+    };
+    let mine = host.map(|host| (host, (index.fingerprint(), index.path.clone())));
     let (hosts, opened): (Vec<_>, Vec<_>) = agree(group, &what, mine)?.into_iter().unzip();
     check_same(&opened)?;
     let mine = &hosts[group.rank()];
@@ -175,9 +180,9 @@ pub(crate) fn read(index: &Index, wanted: &[(&str, &Shard)], group: &ProcessGrou
             local = Some(members);
         }
     }
-    let outcome = match local {
-        Some(local) => Reading::new(index, wanted).and_then(|reading| reading.run(&local)),
-        None => Ok(()),
+    let outcome = match (local, reading) {
+        (Some(local), Some(reading)) => reading.run(&local),
+        _ => Ok(()),
     };
     // A rank that has failed in the middle has told those of its host.
     all_have(group, &what, outcome)
@@ -368,7 +373,8 @@ impl<'a> Reading<'a> {
             let name = self.names[*name as usize];
             check_bools(&self.index.path, &format!("tensor `{name}`"), &place.memory)?;
             match place.into {
-                Some(tensor) => catch(|| no_grad(|| _ = tensor.detach().copy_(&place.memory)))?,
+                Some(tensor) => catch(|| no_grad(|| _ = tensor.detach().copy_(&place.memory)))
+                    .map_err(|error| Error::Other(format!("tensor `{name}`: {error}")))?,
                 None => place.memory.storage().bump_version(),
             }
         }

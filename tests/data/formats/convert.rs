@@ -5,7 +5,7 @@ use std::path::Path;
 
 use torchrs::checkpoint::{
     Checkpoint, CheckpointFiles, CheckpointFormat, ConvertOptions, PtValue, TensorMap, load_pt,
-    load_sharded,
+    load_sharded, save_file,
 };
 use torchrs::{Dtype, Tensor};
 
@@ -197,6 +197,16 @@ fn nothing_is_overwritten_and_what_cannot_be_is_refused() {
     ] {
         assert!(error.contains(part), "{part}: {error}");
     }
+    // Finite numbers stay such.
+    let large = TensorMap::from([("w".to_owned(), Tensor::from([1f32, 1e6, f32::INFINITY]))]);
+    save_file(&large, &Default::default(), dir.path().join("large")).unwrap();
+    let wide = CheckpointFiles::open(dir.path().join("large")).unwrap();
+    for to in [safetensors, CheckpointFormat::Dcp, CheckpointFormat::Pt, CheckpointFormat::Sharded]
+    {
+        let error = why(wide.convert(&new, &options(to, |o| o.dtype = Some(Dtype::F16))));
+        assert!(error.contains("f16, in which some numbers of a tensor of shape [3]"), "{error}");
+    }
+    fs::remove_file(dir.path().join("large")).unwrap();
     // A checkpoint that turns out to be damaged leaves nothing.
     let file = path.join("model.safetensors");
     let mut bytes = fs::read(&file).unwrap();

@@ -233,3 +233,45 @@ fn a_load_that_fails_on_some_ranks_is_an_error_on_all() {
     let folder = tempfile::tempdir().unwrap();
     multiprocessing::spawn(damaged, Job::new(WORLD, folder.path().to_owned()), WORLD).unwrap();
 }
+
+/// Lets this process have so many bytes of memory more than now.
+fn limit_memory(more: u64) {
+    let pages = fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = pages.split_whitespace().next().unwrap().parse().unwrap();
+    // SAFETY: asks the system, and changes what this process may do.
+    unsafe {
+        let bytes = pages * libc::sysconf(libc::_SC_PAGESIZE) as u64 + more;
+        let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
+        libc::setrlimit(libc::RLIMIT_AS, &limit);
+    }
+}
+
+/// Rank 1 has no memory for what it would convert: rank 0 does not begin to read with it.
+fn scarce(rank: usize, job: Job) {
+    const NUMEL: usize = 1 << 24;
+    // With a limit, however far, addresses are not taken in advance.
+    limit_memory(8 << 30);
+    let world = job.join(rank);
+    let path = job.out.join("checkpoint");
+    let state = State::new();
+    let state = match rank {
+        0 => state.with_tensor("w", Tensor::ones([NUMEL], Dtype::F32)).unwrap(),
+        _ => state,
+    };
+    distributed::save(&state, &path, &world).unwrap();
+    let wide = State::new().with_tensor("w", Tensor::zeros([NUMEL], Dtype::F64)).unwrap();
+    if rank == 1 {
+        limit_memory(NUMEL as u64);
+    }
+    let loaded = distributed::load(&wide, &path, &world, Default::default());
+    let error = common(&world, loaded.unwrap_err());
+    assert!(error.contains("rank 1 of 2 has failed") && error.contains("`w`"), "{error}");
+    // All are where they were.
+    world.barrier().unwrap();
+}
+
+#[test]
+fn a_rank_without_memory_fails_the_load_before_any_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    multiprocessing::spawn(scarce, Job::new(2, folder.path().to_owned()), 2).unwrap();
+}

@@ -181,7 +181,24 @@ impl<'a> Plan<'a> {
     fn cast(&self, tensor: Tensor) -> Result<Tensor> {
         match self.dtype {
             Some(dtype) if tensor.dtype().is_floating_point() => {
-                catch(|| no_grad(|| tensor.to_dtype(dtype)))
+                let (cast, lost) = catch(|| {
+                    no_grad(|| {
+                        let cast = tensor.to_dtype(dtype);
+                        let lost = tensor.isfinite().logical_and(&cast.isfinite().logical_not());
+                        (cast, lost.any().item() != 0.0)
+                    })
+                })?;
+                match lost {
+                    false => Ok(cast),
+                    true => {
+                        let what = format!(
+                            "{dtype}, in which some numbers of a tensor of shape {:?} would be infinite; bf16 has room for \
+                             those of f32",
+                            tensor.shape()
+                        );
+                        Err(Error::argument(NAME, "dtype", what))
+                    }
+                }
             }
             _ => Ok(tensor),
         }

@@ -136,7 +136,10 @@ fn open_folder(path: &Path) -> Result<Index> {
     let mut tensors = BTreeMap::new();
     for group in &groups {
         for (name, entry) in open_safetensors(&path.join(format!("{group}.safetensors")))? {
-            tensors.insert(format!("{group}.{name}"), entry);
+            let name = format!("{group}.{name}");
+            if tensors.insert(name.clone(), entry).is_some() {
+                return Err(Error::file(path, format!("has `{name}` in two groups")));
+            }
         }
     }
     Ok(Index { path: path.to_owned(), world_size: None, groups, tensors, values })
@@ -170,5 +173,11 @@ pub(super) fn open_safetensors(path: &Path) -> Result<BTreeMap<String, Entry>> {
         let pieces = vec![Piece { region: Region::whole(&info.shape), at }];
         tensors.insert(name, Entry { dtype, shape: info.shape.clone(), pieces });
     }
-    Ok(tensors)
+    match sums.iter().flatten().find(|(name, _)| !tensors.contains_key(*name)) {
+        None => Ok(tensors),
+        Some((name, _)) => {
+            let what = format!("tensor `{name}` is missing: the header is damaged");
+            Err(Error::file(path, what))
+        }
+    }
 }

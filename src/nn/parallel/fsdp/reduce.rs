@@ -144,7 +144,8 @@ impl ShardGroup {
         let Some(replicas) = self.replicas.as_ref().filter(|group| group.world_size() > 1) else {
             return Ok(());
         };
-        let (origin, op) = (self.origin_of_gradients("the gradients, over replicas, of"), self.op());
+        let (origin, op) =
+            (self.origin_of_gradients("the gradients, over replicas, of"), self.op());
         let Some(hook) = self.hook.get() else {
             return origin.over(|| replicas.all_reduce(gradients, op));
         };
