@@ -7,7 +7,7 @@ use clap::{Arg, ArgMatches, Command, ValueHint};
 use torchrs::Dtype;
 use torchrs::checkpoint::{CheckpointFormat, ConvertOptions};
 
-use crate::sizes::{parsed, shown, tensors};
+use crate::sizes::{parsed, plain, shown, tensors};
 use crate::{FAILED, failed, open, path, path_of, print};
 
 /// The formats that can be written.
@@ -127,7 +127,7 @@ fn write(matches: &ArgMatches, options: &ConvertOptions) -> i32 {
     if !made.values_left_out.is_empty() {
         text += &format!(
             "left out, as there are only tensors in it: {}\n",
-            made.values_left_out.join(", ")
+            made.values_left_out.iter().map(|name| plain(name)).collect::<Vec<_>>().join(", ")
         );
     }
     print(&text);

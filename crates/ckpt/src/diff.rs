@@ -5,7 +5,7 @@ use std::fmt::Write;
 use clap::{Arg, ArgMatches, Command};
 use torchrs::checkpoint::{CheckpointFiles, Difference};
 
-use crate::sizes::{grouped, tensors};
+use crate::sizes::{grouped, plain, tensors};
 use crate::{FAILED, FOUND, failed, open, path, print};
 
 /// The command line of `diff`.
@@ -64,16 +64,16 @@ fn text(a: &CheckpointFiles, b: &CheckpointFiles, found: &Difference) -> String 
     let mut text = String::new();
     for (names, of) in [(&found.only_first, a), (&found.only_second, b)] {
         for name in names {
-            _ = writeln!(text, "{name}: only in {}", of.path().display());
+            _ = writeln!(text, "{}: only in {}", plain(name), of.path().display());
         }
     }
     for of in &found.kinds {
-        let (name, (dtype, shape), (other, sizes)) = (&of.name, &of.first, &of.second);
+        let (name, (dtype, shape), (other, sizes)) = (plain(&of.name), &of.first, &of.second);
         _ = writeln!(text, "{name}: {dtype} {shape:?} and {other} {sizes:?}");
     }
     for of in &found.tensors {
         let (count, numel) = (grouped(of.count as u64), grouped(of.numel as u64));
-        let (name, largest) = (&of.name, of.largest);
+        let (name, largest) = (plain(&of.name), of.largest);
         _ = writeln!(text, "{name}: {count} of {numel} numbers differ, by at most {largest:e}");
     }
     for name in &found.values {
@@ -81,7 +81,7 @@ fn text(a: &CheckpointFiles, b: &CheckpointFiles, found: &Difference) -> String 
             Ok(value) => value.to_string(),
             Err(_) => "none".to_owned(),
         };
-        _ = writeln!(text, "{name}: value {} and {}", of(a), of(b));
+        _ = writeln!(text, "{}: value {} and {}", plain(name), of(a), of(b));
     }
     if found.is_empty() {
         _ = writeln!(text, "they are the same: {}", tensors(a.tensors().count()));

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use torchrs::checkpoint::{CheckpointFiles, StoredTensor};
 use torchrs::{Dtype, Error, Result, Tensor, catch, no_grad};
 
-use crate::sizes::{grouped, shown, tensors as count_of};
+use crate::sizes::{grouped, plain, shown, tensors as count_of};
 use crate::{FAILED, failed, open, path, print};
 
 /// Numbers of a tensor that are shown.
@@ -107,7 +107,7 @@ fn as_json(files: &CheckpointFiles, name: Option<&str>) -> Result<String> {
                 values.insert(name.to_owned(), files.value(name)?);
             }
             json!({
-                "path": files.path(),
+                "path": files.path().display().to_string(),
                 "format": files.format().name(),
                 "world_size": files.world_size(),
                 "groups": files.groups(),
@@ -150,7 +150,7 @@ fn as_text(files: &CheckpointFiles, name: Option<&str>) -> Result<String> {
         };
         let of_group: Vec<&StoredTensor<'_>> = tensors.iter().filter(of_group).collect();
         if !of_group.is_empty() {
-            text += &totals(group, &of_group);
+            text += &totals(&plain(group), &of_group);
         }
     }
     text += &totals("all", &tensors.iter().collect::<Vec<_>>());
@@ -162,7 +162,7 @@ fn as_text(files: &CheckpointFiles, name: Option<&str>) -> Result<String> {
         let value = files.value::<Value>(name)?.to_string();
         let end = value.char_indices().nth(100).map_or(value.len(), |(end, _)| end);
         let more = if end < value.len() { " ..." } else { "" };
-        _ = writeln!(text, "{name} = {}{more}", &value[..end]);
+        _ = writeln!(text, "{} = {}{more}", plain(name), &value[..end]);
     }
     Ok(text)
 }
@@ -178,7 +178,7 @@ fn table(tensors: &[StoredTensor<'_>]) -> String {
     let head = ["tensor", "dtype", "shape", "pieces", "bytes"].map(str::to_owned);
     let row = |tensor: &StoredTensor<'_>| {
         [
-            tensor.name.to_owned(),
+            plain(tensor.name),
             tensor.dtype.name().to_owned(),
             format!("{:?}", tensor.shape),
             tensor.pieces.to_string(),
@@ -187,7 +187,8 @@ fn table(tensors: &[StoredTensor<'_>]) -> String {
     };
     let rows: Vec<[String; 5]> = std::iter::once(head).chain(tensors.iter().map(row)).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<usize> = (0..5).map(|column| width(column).unwrap_or(0)).collect();
+    // Longer names shift their own line alone; widths have an end.
+    let widths: Vec<usize> = (0..5).map(|column| width(column).unwrap_or(0).min(200)).collect();
     let mut text = String::new();
     for [name, dtype, shape, pieces, bytes] in &rows {
         let [a, b, c, d, e] = widths[..] else { unreachable!("five columns") };

@@ -79,8 +79,15 @@ fn open(matches: &ArgMatches, id: &str, code: i32) -> Result<CheckpointFiles, i3
 
 /// Says why; returns the exit code.
 fn failed(error: &torchrs::Error, code: i32) -> i32 {
-    eprintln!("torchrs ckpt: {error}");
+    complain(error);
     code
+}
+
+/// Says what is wrong; names in it are a file's own.
+fn complain(error: &torchrs::Error) {
+    let text = error.to_string();
+    let lines: Vec<String> = text.lines().map(sizes::plain).collect();
+    eprintln!("torchrs ckpt: {}", lines.join("\n"));
 }
 
 fn print(text: &str) {

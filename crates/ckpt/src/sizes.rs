@@ -1,4 +1,4 @@
-//! Bytes as people write and read them.
+//! Bytes and names as people write and read them.
 
 /// Decimal units, as disks and Hugging Face's tools count.
 const UNITS: [(&str, u64); 4] =
@@ -41,6 +41,14 @@ pub fn parsed(text: &str) -> Result<u64, String> {
     match bytes >= 1.0 && bytes < u64::MAX as f64 {
         true => Ok(bytes as u64),
         false => Err(wrong()),
+    }
+}
+
+/// A name without what would move a terminal's cursor, or begin a new line.
+pub fn plain(name: &str) -> String {
+    match name.chars().any(char::is_control) {
+        true => name.escape_debug().to_string(),
+        false => name.to_owned(),
     }
 }
 

@@ -2,8 +2,8 @@
 
 use clap::{ArgMatches, Command};
 
-use crate::sizes::{shown, tensors};
-use crate::{FOUND, open, path, print};
+use crate::sizes::{plain, shown, tensors};
+use crate::{FOUND, complain, open, path, print};
 
 /// The command line of `verify`.
 pub fn command() -> Command {
@@ -21,9 +21,9 @@ pub fn run(matches: &ArgMatches) -> i32 {
     };
     let found = files.verify();
     for (_, error) in &found.damaged {
-        eprintln!("torchrs ckpt: {error}");
+        complain(error);
     }
-    let mut names: Vec<&str> = found.damaged.iter().map(|(name, _)| name.as_str()).collect();
+    let mut names: Vec<String> = found.damaged.iter().map(|(name, _)| plain(name)).collect();
     names.dedup();
     let count = tensors(files.tensors().count());
     let mut text = match names.is_empty() {

@@ -227,3 +227,32 @@ fn what_pytorch_wrote_is_read() {
     let done = ckpt(folder.path(), &["diff", fsdp.to_str().unwrap(), "ranks"]);
     assert_eq!(done.code, Some(0), "{}", done.out);
 }
+
+/// Names that move a terminal's cursor or are longer than any line, and a path that is no text.
+#[test]
+fn odd_names_and_paths_are_shown() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = tempfile::tempdir().unwrap();
+    let long = "n".repeat(70_000);
+    let numbers = |name: &str| (name.to_owned(), Tensor::from([1f32, 2.]));
+    let tensors: TensorMap = [numbers("a\nb\x1b[2J"), numbers(&long), numbers("../c")].into();
+    let path = folder.path().join(std::ffi::OsStr::from_bytes(b"step-\xff"));
+    save_file(&tensors, &Default::default(), &path).unwrap();
+    let ckpt = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_torchrs-ckpt"));
+        command.arg(arguments[0]).arg(&path).args(&arguments[1..]).current_dir(folder.path());
+        let done = command.output().unwrap();
+        assert_eq!(done.status.code(), Some(0), "{arguments:?}: {done:?}");
+        String::from_utf8(done.stdout).unwrap()
+    };
+    let text = ckpt(&["inspect"]);
+    assert!(text.contains(&long) && text.contains("a\\nb\\u{1b}[2J "), "{}", &text[..900]);
+    assert_eq!(text.lines().count(), 8, "{}", &text[..900]);
+    let json: Value = serde_json::from_str(&ckpt(&["inspect", "--json"])).unwrap();
+    assert_eq!(json["tensors"].as_array().unwrap().len(), 3);
+    assert!(ckpt(&["verify"]).contains("as they were written"));
+    for to in ["dcp", "pt", "sharded", "huggingface", "safetensors"] {
+        ckpt(&["convert", to, "--to", to]);
+        assert!(ckpt(&["diff", to]).contains("they are the same"), "{to}");
+    }
+}
