@@ -1,5 +1,6 @@
 //! Keys and values that a decoder has computed already.
 
+use crate::error::{Error, throw};
 use crate::tensor::Tensor;
 
 /// The keys and values of all blocks for the tokens so far, `[batch, heads, length, head width]` each:
@@ -20,7 +21,8 @@ impl KeyValueCache {
         self.layers.first().map_or(0, |(keys, _)| keys.size(2))
     }
 
-    /// Adds what comes next for a layer; gives all of it.
+    /// Adds what comes next for a layer; gives all of it. Layers come one after the other.
+    #[track_caller]
     pub(in crate::models) fn extend(
         &mut self,
         layer: usize,
@@ -34,6 +36,14 @@ impl KeyValueCache {
                     (Tensor::cat(&[old_keys, &keys], 2), Tensor::cat(&[old_values, &values], 2));
             }
             None => self.layers.push((keys, values)),
+        }
+        let (own, first) = (self.layers[layer].0.size(2), self.length());
+        if own != first {
+            let what = format!(
+                "has {own} tokens in layer {layer} and {first} in the first: it is another model's, or of a forward that \
+                 failed; begin with a new one"
+            );
+            throw(Error::argument("forward", "cache", what));
         }
         self.layers[layer].clone()
     }

@@ -128,6 +128,21 @@ fn the_cache_and_given_places_change_nothing() {
 
 /// Angles that inference has computed are kept, and serve training.
 #[test]
+fn a_cache_that_is_not_whole_is_refused() {
+    let one = model(LlamaConfig { num_hidden_layers: 1, ..config() });
+    let two = model(config());
+    let mut cache = KeyValueCache::new();
+    let next = |model: &LlamaForCausalLM, cache: &mut KeyValueCache| {
+        let inputs = DecoderInputs { cache: Some(cache), ..Default::default() };
+        catch(|| model.forward_with(&ids().narrow(1, 0, 1), inputs)).map_err(|e| e.to_string())
+    };
+    next(&one, &mut cache).unwrap();
+    // Alone, a token sees all there is: no shape is wrong.
+    let error = next(&two, &mut cache).unwrap_err();
+    assert!(error.contains("has 1 tokens in layer 1 and 2 in the first"), "{error}");
+}
+
+#[test]
 fn a_model_that_was_used_for_inference_trains() {
     let (used, fresh) = (model(config()), model(config()));
     let options = GenerateOptions { max_new_tokens: 9, ..Default::default() };
