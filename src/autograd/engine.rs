@@ -493,7 +493,7 @@ impl Pass {
             None => None,
         };
         let mut grads = std::mem::take(&mut self.tasks[i].grads);
-        join_parts(&node, &mut grads, std::mem::take(&mut self.tasks[i].parts));
+        parts::join(&node, &mut grads, std::mem::take(&mut self.tasks[i].parts));
         let hooked = node.run_tensor_hooks(&mut grads);
         let capturing = self.tasks[i].captured;
         if capturing {
@@ -606,22 +606,6 @@ impl Pass {
 
     fn leads_to_needed(&self, node: &Node) -> bool {
         node.0.edges.iter().flatten().any(|e| self.reached.needed[self.place(&e.node)])
-    }
-}
-
-/// Adds gradients of parts, put together, to those of a node's outputs.
-fn join_parts(
-    node: &Node,
-    grads: &mut SmallVec<[Option<Tensor>; 1]>,
-    mut parts: Vec<(usize, Part, Tensor)>,
-) {
-    while let Some((output, ..)) = parts.first() {
-        let output = *output;
-        let (own, others) = parts.into_iter().partition(|(of, ..)| *of == output);
-        parts = others;
-        let own: Vec<_> = own.into_iter().map(|(_, part, grad)| (part, grad)).collect();
-        let beside = grads[output].take();
-        grads[output] = Some(parts::joined(&node.0.outputs[output], own, beside));
     }
 }
 

@@ -3,6 +3,7 @@
 //! for each part. Parts that lie side by side already, as attention's gradients of joint queries, keys and values do,
 //! are the whole as they are.
 
+use super::node::Node;
 use crate::storage::Device;
 use crate::tensor::{Dtype, Layout, Shape, Tensor};
 
@@ -35,8 +36,23 @@ impl Part {
     }
 }
 
+/// Adds gradients of parts of a node's outputs, put together, to those of the outputs.
+pub(super) fn join(
+    node: &Node,
+    grads: &mut [Option<Tensor>],
+    mut parts: Vec<(usize, Part, Tensor)>,
+) {
+    while let Some(&(output, ..)) = parts.first() {
+        let (own, others) = parts.into_iter().partition(|(of, ..)| *of == output);
+        parts = others;
+        let own: Vec<_> = own.into_iter().map(|(_, part, grad)| (part, grad)).collect();
+        let beside = grads[output].take();
+        grads[output] = Some(joined(&node.0.outputs[output], own, beside));
+    }
+}
+
 /// Puts the gradients of parts together, and adds what there is beside them. There is one part at least.
-pub(super) fn joined(
+fn joined(
     like: &(Shape, Dtype, Device),
     mut parts: Vec<(Part, Tensor)>,
     beside: Option<Tensor>,

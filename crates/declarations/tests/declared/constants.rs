@@ -155,11 +155,12 @@ pub const ROWS: &[Row] = &[
     ),
     (
         "libraries/cublaslt/mod.rs",
-        "Epilogue::Plain => 1,|Epilogue::Bias => 4,|Epilogue::LeftSums => 512,",
+        "Epilogue::Plain => 1,|Epilogue::Bias => 4,|Epilogue::LeftSums => 512,|Epilogue::RightSums => 256,",
         &[
             (1, "CUBLASLT_EPILOGUE_DEFAULT"),
             (4, "CUBLASLT_EPILOGUE_BIAS"),
             (512, "CUBLASLT_EPILOGUE_BGRADB"),
+            (256, "CUBLASLT_EPILOGUE_BGRADA"),
         ],
     ),
     (

@@ -206,20 +206,33 @@ fn arranged(a: &Tensor, b: &Tensor, batch: &[usize]) -> Arranged {
     Arranged { a, b, dims }
 }
 
-/// The gradients of a linear layer's weight and bias, `g^T x` and the sums of `g`'s rows, by one call of cuBLASLt if
-/// it has such; `g` and `x` are matrices.
+/// How a layer's weight lies, whose gradient is computed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Weight {
+    /// `[out, in]`, as `linear`'s: the gradient is `g^T x`.
+    OutIn,
+    /// `[in, out]`, as `addmm`'s: the gradient is `x^T g`.
+    InOut,
+}
+
+/// The gradients of a layer's weight and bias, which are the sums of `g`'s rows, by one call of cuBLASLt if it has such;
+/// `g` and `x` are matrices.
 #[track_caller]
-pub(super) fn weight_and_bias(g: &Tensor, x: &Tensor) -> Option<(Tensor, Tensor)> {
+pub(super) fn weight_and_bias(g: &Tensor, x: &Tensor, how: Weight) -> Option<(Tensor, Tensor)> {
     let dtype = g.dtype();
     let halves = matches!(dtype, Dtype::F16 | Dtype::BF16);
     let gpu = gpu::of("linear", &[g, x]).filter(|_| halves)?;
-    let ([rows, n], m) = ([x.shape()[0], x.shape()[1]], g.shape()[1]);
+    let (l, r, epilogue) = match how {
+        Weight::OutIn => (g, x, Epilogue::LeftSums),
+        Weight::InOut => (x, g, Epilogue::RightSums),
+    };
+    let ([rows, n], m) = ([r.shape()[0], r.shape()[1]], l.shape()[1]);
     if !is_fit([m, n, rows], 1) {
         return None;
     }
-    let (left, right) = (lie(&turned(g), 0)?, lie(x, 0)?);
-    let [weight, bias] =
-        [&[m, n][..], &[m][..]].map(|s| Tensor::uninitialised_on(s, dtype, gpu.device()));
+    let (left, right) = (lie(&turned(l), 0)?, lie(r, 0)?);
+    let [weight, bias] = [&[m, n][..], &[g.shape()[1]][..]]
+        .map(|s| Tensor::uninitialised_on(s, dtype, gpu.device()));
     let result = Lie { turned: false, step: n as i64, batch: (m * n) as i64 };
     let problem = Problem {
         kind: kind(dtype)?,
@@ -229,12 +242,12 @@ pub(super) fn weight_and_bias(g: &Tensor, x: &Tensor) -> Option<(Tensor, Tensor)
         right,
         start: result,
         out: result,
-        epilogue: Epilogue::LeftSums,
+        epilogue,
     };
     let out = weight.device_ptr();
     let addresses = Addresses {
-        left: g.device_ptr(),
-        right: x.device_ptr(),
+        left: l.device_ptr(),
+        right: r.device_ptr(),
         start: out,
         out,
         vector: bias.device_ptr(),
@@ -260,6 +273,43 @@ mod tests {
             assert!(y.linear(&v, Some(&b)).cpu().equal(&x.linear(&w, Some(&bias))), "{dtype}");
             assert_eq!(cublaslt::refused(), 0, "{dtype}");
         }
+    }
+
+    /// The gradients of both kinds of layers, of whole numbers that every order of sums gives exactly.
+    fn sum_gradients() {
+        for dtype in [Dtype::F32, Dtype::F16, Dtype::BF16] {
+            let of = |from: i64, shape: &[i64]| {
+                let count = shape.iter().product::<i64>();
+                (Tensor::arange(from, from + count, 1, Dtype::F32).remainder(5.0) - 2.0)
+                    .to_dtype(dtype)
+                    .view(shape)
+            };
+            let gradients = |device: Device, layer: fn(&Tensor, &Tensor, &Tensor) -> Tensor| {
+                let on = |t: Tensor| t.to_device(device).requires_grad_(true);
+                let x = on(of(1, &[4, 8]));
+                let (w, b) = (on(of(3, &[8, 8])), on(of(0, &[8])));
+                let y = layer(&x, &w, &b);
+                (&y * &of(2, &[4, 8]).to_device(device)).sum().backward();
+                [x, w, b].map(|t| t.grad().unwrap().cpu())
+            };
+            let layers: [fn(&Tensor, &Tensor, &Tensor) -> Tensor; 2] =
+                [|x, w, b| x.linear(w, Some(b)), |x, w, b| b.addmm(x, w, 1.0, 1.0)];
+            for layer in layers {
+                let (here, there) =
+                    (gradients(Device::Cpu, layer), gradients(Device::Cuda(0), layer));
+                for (a, b) in here.iter().zip(&there) {
+                    assert!(a.equal(b) && a.shape() == b.shape(), "{dtype}: {a:?} {b:?}");
+                }
+            }
+            assert_eq!(cublaslt::refused(), 0, "{dtype}");
+        }
+    }
+
+    #[test]
+    fn gradients_of_weights_and_biases_come_together() {
+        let test =
+            "ops::products::matmul::cublaslt::tests::gradients_of_weights_and_biases_come_together";
+        on_gpu(test, sum_gradients);
     }
 
     #[test]

@@ -34,6 +34,7 @@ use crate::error::{Error, throw, within};
 use crate::ops::checks::samples::{OpSample, values};
 use crate::profiler::flops;
 use crate::tensor::{Shape, Tensor, broadcast_shapes};
+use cublaslt::Weight;
 use epilogue::{Epilogue, turned};
 
 impl Tensor {
@@ -219,14 +220,28 @@ impl Tensor {
             mismatch("addmm", self, mat1, "the dtypes must be equal; convert with `.to_dtype`")
         }
         let out = product("addmm", mat1, mat2, &shape, Some(Epilogue { start: self, beta, alpha }));
+        let is_bias = self.dim() == 1 && self.shape()[0] == shape[1] && (beta, alpha) == (1.0, 1.0);
         record("addmm", &[self, mat1, mat2], out, |saver| {
             let a = mat2.requires_grad().then(|| saver.save(mat1));
             let b = mat1.requires_grad().then(|| saver.save(mat2));
             move |ctx| {
                 let g = ctx.grad(0);
                 let scaled = |t: Tensor, by: f64| if by == 1.0 { t } else { t * by };
-                let start = ctx.needs(0).then(|| scaled(g.clone(), beta));
                 let da = ctx.get_for(1, &b).map(|b| scaled(g.mm(&b.t()), alpha));
+                if is_bias
+                    && ctx.needs(0)
+                    && !ctx.create_graph()
+                    && let Some(a) = ctx.get_for(2, &a)
+                {
+                    let (g, a) = (g.untracked(), a.untracked());
+                    let joint = no_grad(|| cublaslt::weight_and_bias(&g, &a, Weight::InOut));
+                    if let Some((dw, start)) = joint {
+                        let ([rows, n], m) = ([a.shape()[0], a.shape()[1]], g.shape()[1]);
+                        flops("mm", || product_flops([n, m, rows], &[]));
+                        return smallvec![Some(start), da, Some(dw)];
+                    }
+                }
+                let start = ctx.needs(0).then(|| scaled(g.clone(), beta));
                 let db = ctx.get_for(2, &a).map(|a| scaled(a.t().mm(&g), alpha));
                 smallvec![start, da, db]
             }
@@ -298,7 +313,8 @@ impl Tensor {
                 let x = ctx.get_for(1, &x).map(|x| flat(&x));
                 let joint = match &x {
                     Some(x) if with_bias && ctx.needs(2) && !ctx.create_graph() => {
-                        no_grad(|| cublaslt::weight_and_bias(&g.untracked(), &x.untracked()))
+                        let (g, x) = (g.untracked(), x.untracked());
+                        no_grad(|| cublaslt::weight_and_bias(&g, &x, Weight::OutIn))
                     }
                     _ => None,
                 };

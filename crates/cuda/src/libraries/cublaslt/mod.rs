@@ -88,6 +88,8 @@ pub enum Epilogue {
     Bias,
     /// The sums of the left operand along the depth, which is a bias's gradient beside that of its weight.
     LeftSums,
+    /// The sums of the right operand along the depth.
+    RightSums,
 }
 
 impl Epilogue {
@@ -97,6 +99,7 @@ impl Epilogue {
             Epilogue::Plain => 1,
             Epilogue::Bias => 4,
             Epilogue::LeftSums => 512,
+            Epilogue::RightSums => 256,
         }
     }
 }

@@ -36,6 +36,8 @@ const PLAIN: i32 = 1;
 const BIAS: i32 = 4;
 /// The sums of the second operand along the depth, as a gradient of a bias.
 const BIAS_GRADIENT: i32 = 512;
+/// The same of the first operand.
+const BIAS_GRADIENT_FIRST: i32 = 256;
 
 /// `cudaDataType_t`.
 const F32: i32 = 0;
@@ -91,7 +93,7 @@ fn product(description: Handle, layouts: [Handle; 4]) -> Outcome<Product> {
         PLAIN => true,
         // Sums of f64 have no other epilogue.
         BIAS => kind != F64,
-        BIAS_GRADIENT => kind != F64 && results.batch == 1,
+        BIAS_GRADIENT | BIAS_GRADIENT_FIRST => kind != F64 && results.batch == 1,
         _ => false,
     };
     if !same || !bias || !epilogue || (description.compute, description.scale) != compute {
@@ -223,7 +225,7 @@ fn compute(p: &Product, [a, b, c, d]: [usize; 4], alpha: f64, beta: f64) -> Resu
     let (size, rounded) = (kind.bytes(), p.description.compute == FAST_TF32 && is_tf32_allowed());
     let bias = p.description.bias;
     match epilogue {
-        BIAS => _ = checked(bias, rows * size)?,
+        BIAS | BIAS_GRADIENT_FIRST => _ = checked(bias, rows * size)?,
         BIAS_GRADIENT => _ = checked(bias, columns * size)?,
         _ => {}
     }
@@ -246,6 +248,11 @@ fn compute(p: &Product, [a, b, c, d]: [usize; 4], alpha: f64, beta: f64) -> Resu
                     x += kind.read(bias + i * size);
                 }
                 kind.store(to + (j * of_d.step as usize + i) * size, x);
+            }
+        }
+        if epilogue == BIAS_GRADIENT_FIRST {
+            for i in 0..rows {
+                kind.store(bias + i * size, left[i * depth..(i + 1) * depth].iter().sum());
             }
         }
         if epilogue == BIAS_GRADIENT {
