@@ -355,6 +355,11 @@ impl Tensor {
         self.peek_meta(|m| !m.hooks.is_empty())
     }
 
+    /// Whether somebody is told when this leaf's gradient is there.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.peek_meta(|m| !m.hooks.is_empty() || !m.post_hooks.is_empty())
+    }
+
     pub(crate) fn run_post_hooks(&self) {
         for (_, hook) in self.peek_meta(|m| m.post_hooks.clone()) {
             hook(self);

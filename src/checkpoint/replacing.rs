@@ -147,10 +147,7 @@ impl Temporary {
             if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
                 continue;
             }
-            let there = fs::symlink_metadata(&path).is_ok_and(|m| {
-                file.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (m.dev(), m.ino()))
-            });
-            if there {
+            if is_at(&file, &path) {
                 let lock = file.try_clone()?;
                 return Ok((Temporary { path, is_folder, gone: false, _lock: lock }, file));
             }
@@ -169,6 +166,13 @@ impl Drop for Temporary {
             remove(&self.path, self.is_folder);
         }
     }
+}
+
+/// Whether a file or folder that is open is still the one of that name.
+fn is_at(file: &File, path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|there| {
+        file.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (there.dev(), there.ino()))
+    })
 }
 
 fn remove(path: &Path, is_folder: bool) {
@@ -200,7 +204,11 @@ pub(super) fn remove_leftovers(folder: &Path, is_one: impl Fn(&OsStr) -> bool) {
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let opened =
             OpenOptions::new().read(true).write(!is_folder).custom_flags(flags).open(entry.path());
-        if opened.is_ok_and(|file| file.try_lock().is_ok()) {
+        // The lock is held until it is gone: who makes one of this name meanwhile takes another.
+        if let Ok(file) = opened
+            && file.try_lock().is_ok()
+            && is_at(&file, &entry.path())
+        {
             remove(&entry.path(), is_folder);
         }
     }

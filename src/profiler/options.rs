@@ -47,7 +47,7 @@ impl ProfilerOptions {
             with_stack: true,
             with_flops: true,
             with_modules: true,
-            with_traffic: true,
+            with_traffic: false,
             cuda: false,
         }
     }

@@ -213,6 +213,12 @@ impl Tensor {
         let output = Tensor::empty(self.shape(), (dtype, self.device()));
         // SAFETY: a new tensor of the same shape.
         unsafe { assign(&output, self) };
+        self.cast_to(output)
+    }
+
+    /// `output`, which is this in another dtype, recorded as such.
+    #[track_caller]
+    pub(super) fn cast_to(&self, output: Tensor) -> Tensor {
         let from = self.dtype();
         record("to_dtype", &[self], output, |_| {
             move |ctx: &BackwardCtx<'_>| {

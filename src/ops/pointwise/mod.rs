@@ -29,6 +29,7 @@ pub(crate) mod activation;
 mod apply;
 mod arithmetic;
 mod batched_updates;
+mod casts;
 mod comparison;
 pub(in crate::ops) mod complex;
 mod conditional;
@@ -78,6 +79,7 @@ pub use crate::cpu::elementwise::kernel::{Formula, Kernel};
 pub use crate::loops::Compute;
 
 crate::ops::table::ops! {
+    casts { kernels: [PROGRAM] }
     complex { samples, kernels: [cuda::COMPLEX] }
 }
 

@@ -4,6 +4,7 @@ mod allocations;
 mod attention;
 mod bags;
 mod basics;
+mod casts;
 mod classes;
 mod compare;
 mod complex;

@@ -10,7 +10,7 @@ macro_rules! files {
 /// All files, by name.
 const FILES: &[(&str, &str)] = files! {
     "attention.cu" "batch_norm.cu" "batch_norm_columns.cuh" "batch_norm_entries.cuh"
-    "before.cuh" "cat.cu" "complex.cu" "conv.cu" "cross_entropy.cu" "ctc_loss.cu"
+    "before.cuh" "casts.cu" "cat.cu" "complex.cu" "conv.cu" "cross_entropy.cu" "ctc_loss.cu"
     "embedding_bag.cu" "fft.cu" "fill.cu" "first.cu" "flash.cu" "fold.cuh" "fold_entries.cuh"
     "formula.cuh" "gradients.cu" "grid_sample.cu" "indexing.cu" "keys.cuh" "layer_norm.cu"
     "limits.cu" "linalg.cuh" "linalg_factors.cu" "linalg_jacobi.cu" "linalg_qr.cu" "masks.cu"

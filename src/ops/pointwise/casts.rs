@@ -1,0 +1,127 @@
+//! Casts of many tensors at once: as a whole model's parameters to half precision, and their gradients back. On a GPU a few
+//! launches do what would be one for each.
+
+use smallvec::SmallVec;
+
+use crate::autograd::{BackwardCtx, Grads, no_grad, record_many};
+use crate::cuda::{Kernel, Program, cuda_args, launch::Argument, launch::Shape, sources::program};
+use crate::ops::gpu::Gpu;
+use crate::tensor::{Dtype, Tensor};
+
+pub(in crate::ops) static PROGRAM: Program = program!("casts": "casts.cu");
+static TO_F16: Kernel = Kernel::new(&PROGRAM, "cast_to_f16");
+static TO_BF16: Kernel = Kernel::new(&PROGRAM, "cast_to_bf16");
+static OF_F16: Kernel = Kernel::new(&PROGRAM, "cast_of_f16");
+static OF_BF16: Kernel = Kernel::new(&PROGRAM, "cast_of_bf16");
+
+/// Elements of a block's piece, tensors of a launch: as in `kernels/casts.cu`.
+const PIECE: usize = 8192;
+const MOST_TENSORS: usize = 96;
+
+/// `Casts` of `kernels/casts.cu`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Casts {
+    from: [*mut u8; MOST_TENSORS],
+    to: [*mut u8; MOST_TENSORS],
+    counts: [i64; MOST_TENSORS],
+    blocks: [i32; MOST_TENSORS],
+    tensors: i32,
+    reserved: i32,
+}
+
+// SAFETY: the same fields in the same order on the other side, without references.
+unsafe impl Argument for Casts {}
+
+fn kernel(from: Dtype, to: Dtype) -> Option<&'static Kernel> {
+    Some(match (from, to) {
+        (Dtype::F32, Dtype::F16) => &TO_F16,
+        (Dtype::F32, Dtype::BF16) => &TO_BF16,
+        (Dtype::F16, Dtype::F32) => &OF_F16,
+        (Dtype::BF16, Dtype::F32) => &OF_BF16,
+        _ => return None,
+    })
+}
+
+impl Tensor {
+    /// The tensors as `dtype`, each as [`Tensor::to_dtype`] makes it. Gradients of those that nobody watches are cast together
+    /// too, when all are there.
+    #[track_caller]
+    pub(crate) fn to_dtype_each(tensors: &[Tensor], dtype: Dtype) -> Vec<Tensor> {
+        let Some((gpu, kernel)) = together(tensors, dtype) else {
+            return tensors.iter().map(|t| t.to_dtype(dtype)).collect();
+        };
+        let outputs = cast(gpu, kernel, tensors, dtype);
+        let inputs: Vec<&Tensor> = tensors.iter().collect();
+        if inputs.iter().any(|t| t.is_watched()) {
+            // As of a model that sends each gradient on its way when it is there.
+            return tensors.iter().zip(outputs).map(|(t, output)| t.cast_to(output)).collect();
+        }
+        let own = tensors[0].dtype();
+        record_many("to_dtype", &inputs, &outputs, |_| move |ctx: &BackwardCtx| back(ctx, own));
+        outputs
+    }
+}
+
+/// Those gradients that are there, as `dtype`.
+fn back(ctx: &BackwardCtx, dtype: Dtype) -> Grads {
+    let inputs = ctx.grads.len();
+    let there: Vec<usize> =
+        (0..inputs).filter(|&i| ctx.grads[i].is_some() && ctx.needs(i)).collect();
+    let grads: Vec<Tensor> = there.iter().map(|&i| ctx.grad(i)).collect();
+    let mut all: Grads = SmallVec::from_elem(None, inputs);
+    let cast = match ctx.create_graph() {
+        true => grads.iter().map(|grad| grad.to_dtype(dtype)).collect(),
+        false => no_grad(|| {
+            let grads: Vec<Tensor> = grads.iter().map(Tensor::contiguous).collect();
+            Tensor::to_dtype_each(&grads, dtype)
+        }),
+    };
+    for (i, grad) in there.into_iter().zip(cast) {
+        all[i] = Some(grad);
+    }
+    all
+}
+
+/// The GPU and the kernel for all, where they are dense and there are several.
+fn together(tensors: &[Tensor], dtype: Dtype) -> Option<(Gpu, &'static Kernel)> {
+    let [first, _, ..] = tensors else { return None };
+    let (device, from) = (first.device(), first.dtype());
+    let fits = |t: &Tensor| {
+        t.device() == device
+            && t.dtype() == from
+            && t.is_contiguous()
+            && t.numel() / PIECE < i32::MAX as usize / MOST_TENSORS
+    };
+    let gpu = Gpu { index: device.kernels()? };
+    tensors.iter().all(fits).then_some((gpu, kernel(from, dtype)?))
+}
+
+/// The casts, new tensors.
+#[track_caller]
+fn cast(gpu: Gpu, kernel: &'static Kernel, tensors: &[Tensor], dtype: Dtype) -> Vec<Tensor> {
+    let _span = crate::profiler::op("copy");
+    let new = |t: &Tensor| Tensor::uninitialised_on(t.shape(), dtype, gpu.device());
+    let outputs: Vec<Tensor> = tensors.iter().map(new).collect();
+    let pairs: Vec<(&Tensor, &Tensor)> =
+        tensors.iter().zip(&outputs).filter(|(t, _)| t.numel() > 0).collect();
+    for some in pairs.chunks(MOST_TENSORS) {
+        let mut all = Casts {
+            from: [std::ptr::null_mut(); MOST_TENSORS],
+            to: [std::ptr::null_mut(); MOST_TENSORS],
+            counts: [0; MOST_TENSORS],
+            blocks: [0; MOST_TENSORS],
+            tensors: some.len() as i32,
+            reserved: 0,
+        };
+        let mut blocks = 0;
+        for (k, (from, to)) in some.iter().enumerate() {
+            (all.from[k], all.to[k]) = (from.device_ptr(), to.device_ptr());
+            (all.counts[k], all.blocks[k]) = (from.numel() as i64, blocks as i32);
+            blocks += from.numel().div_ceil(PIECE);
+        }
+        // SAFETY: dense tensors of these types and sizes, of which the results are new.
+        unsafe { gpu.launch(kernel, Shape::row(blocks as u32, 256), cuda_args!(all)) };
+    }
+    outputs
+}

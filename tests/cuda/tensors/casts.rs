@@ -1,0 +1,85 @@
+//! Casts of a model's parameters in autocast: together, in one launch there and one back, and as exact as one by one.
+
+use torchrs::amp::autocast;
+use torchrs::nn::{Forward, Linear, Module, ReLU, Sequential};
+use torchrs::optim::{Optimizer, SGD, SGDOptions};
+use torchrs::profiler::{ProfilerOptions, Traffic, profile_with};
+use torchrs::{Device, Dtype, Tensor};
+
+const GPU: Device = Device::Cuda(0);
+
+fn network(device: Device) -> Sequential {
+    torchrs::manual_seed(4);
+    let net = Sequential::new()
+        .append(Linear::new(10, 33))
+        .append(ReLU)
+        .append(Linear::new(33, 7))
+        .append(Linear::no_bias(7, 2));
+    let mut net = net;
+    net.to_device(device);
+    net
+}
+
+/// Weights after some steps in half precision, and what the last of them called.
+fn train(net: &Sequential, dtype: Dtype) -> (Vec<Tensor>, impl Fn(&str) -> Traffic + use<>) {
+    let device = net.parameters()[0].device();
+    let mut sgd = SGD::new(net.parameters(), SGDOptions { lr: 0.1, ..Default::default() });
+    torchrs::manual_seed(5);
+    let x = Tensor::randn([6, 10], Dtype::F32).to_device(device);
+    let mut step = || {
+        sgd.zero_grad();
+        let y = autocast(device, dtype, || net.forward(&x));
+        y.to_dtype(Dtype::F32).square().mean().backward();
+        sgd.step();
+    };
+    (0..4).for_each(|_| step());
+    let options = ProfilerOptions { with_traffic: true, ..Default::default() };
+    let calls = profile_with(options, step).1.device_calls().clone();
+    let weights = net.parameters().iter().map(|p| p.detach().cpu()).collect();
+    (weights, move |name: &str| calls.get(name).copied().unwrap_or_default())
+}
+
+simulated! {
+    fn parameters_are_cast_together() {
+        for (dtype, there, back) in [
+            (Dtype::BF16, "cast_to_bf16", "cast_of_bf16"),
+            (Dtype::F16, "cast_to_f16", "cast_of_f16"),
+        ] {
+            let net = network(GPU);
+            let (weights, calls) = train(&net, dtype);
+            let numel: usize = weights.iter().map(Tensor::numel).sum();
+            for name in [there, back] {
+                assert_eq!((calls(name).launches, calls(name).bytes), (1, 6 * numel as u64), "{name}");
+            }
+            let (expected, _) = train(&network(Device::Cpu), dtype);
+            for (a, b) in weights.iter().zip(&expected) {
+                assert!((a - b).abs().max().item() < 2e-2, "{a:?} {b:?}");
+            }
+            // One whose gradient is watched has it as soon as it is there.
+            let watched = network(GPU);
+            let handle = watched.parameters()[0].register_post_accumulate_grad_hook(|_| ());
+            let (same, calls) = train(&watched, dtype);
+            assert_eq!((calls(there).launches, calls(back).launches), (1, 0));
+            assert!(weights.iter().zip(&same).all(|(a, b)| a.equal(b)));
+            handle.remove();
+        }
+    }
+
+    fn casts_are_those_of_single_tensors() {
+        torchrs::manual_seed(6);
+        // Of all lengths beside a pack, more than a piece, more than a launch has, and not aligned.
+        let row = |n: usize| Tensor::randn([1, n], Dtype::F32).to_device(GPU);
+        let mut all: Vec<Tensor> = (0..100).map(row).collect();
+        all.extend([row(20_001), row(65).narrow(1, 1, 64).detach()]);
+        let all: Vec<Tensor> = all.into_iter().map(|t| t.requires_grad_(true)).collect();
+        let products = || {
+            autocast(GPU, Dtype::BF16, || {
+                let product = |p: &Tensor| p.matmul(&Tensor::ones([p.size(1), 1], (Dtype::BF16, GPU)));
+                all.iter().map(product).collect::<Vec<_>>()
+            })
+        };
+        let first = products();
+        let second = products();
+        assert!(first.iter().zip(&second).all(|(a, b)| a.equal(b)));
+    }
+}
