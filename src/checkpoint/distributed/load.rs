@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::agree::{agree, all_have};
+use super::casts;
 use super::fetch::{BLOCK, Files, Of, Stream, Target};
 use super::formats;
 use super::index::{Entry, Index, Location, Piece};
@@ -74,7 +75,8 @@ pub(crate) fn value<T: DeserializeOwned>(
 ///
 /// Any number of ranks may have written it, with any parts; each rank says what it needs. It may be of any format
 /// of [`CheckpointFiles`](crate::checkpoint::CheckpointFiles). Each byte is read once on a host, and checked; a file of
-/// `torch.save` is read by every rank. Dtypes are converted.
+/// `torch.save` is read by every rank. Dtypes are converted,
+/// unless numbers would be infinite or, as integers, others.
 ///
 /// # Errors
 /// The same on all ranks, naming those on which it is so: [`Error::Other`] for shapes that differ, tensors that only one
@@ -373,8 +375,17 @@ impl<'a> Reading<'a> {
             let name = self.names[*name as usize];
             check_bools(&self.index.path, &format!("tensor `{name}`"), &place.memory)?;
             match place.into {
-                Some(tensor) => catch(|| no_grad(|| _ = tensor.detach().copy_(&place.memory)))
-                    .map_err(|error| Error::Other(format!("tensor `{name}`: {error}")))?,
+                Some(tensor) => {
+                    let wrong = |what: String| Error::Other(format!("tensor `{name}`: {what}"));
+                    let (own, dtype) = (place.memory.dtype(), tensor.dtype());
+                    let cast =
+                        casts::cast(&place.memory, dtype).map_err(|e| wrong(e.to_string()))?;
+                    let cast = cast.map_err(|lost| {
+                        wrong(format!("is {own}; some of its numbers would be {lost} in {dtype}, which the state has"))
+                    })?;
+                    catch(|| no_grad(|| _ = tensor.detach().copy_(&cast)))
+                        .map_err(|error| wrong(error.to_string()))?;
+                }
                 None => place.memory.storage().bump_version(),
             }
         }

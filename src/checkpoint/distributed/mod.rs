@@ -13,9 +13,11 @@
 //! | `background` | the same while training goes on |
 //! | `index`, `formats`, `own` | what a checkpoint holds and where, in any format |
 //! | `fetch`, `load` | pieces, checked; each rank's parts |
+//! | `casts` | numbers in another dtype |
 
 mod agree;
 mod background;
+mod casts;
 mod fetch;
 pub(crate) mod files;
 pub(crate) mod formats;

@@ -275,3 +275,30 @@ fn a_rank_without_memory_fails_the_load_before_any_reads() {
     let folder = tempfile::tempdir().unwrap();
     multiprocessing::spawn(scarce, Job::new(2, folder.path().to_owned()), 2).unwrap();
 }
+
+/// A number of rank 2's part is too large for the type that the others, too, load it in.
+fn too_large(rank: usize, job: Job) {
+    let world = job.join(rank);
+    let path = job.out.join("checkpoint");
+    distributed::save(&state(rank, [1.0, 2.0, 1e6, 3.0][rank]), &path, &world).unwrap();
+    let half = |dtype| {
+        let row = Tensor::zeros([1, COLUMNS], dtype);
+        let shard = Shard::new(row, &[WORLD, COLUMNS], &[rank, 0]).unwrap();
+        State::new().with_tensor("w", shard).unwrap()
+    };
+    let error = distributed::load(&half(Dtype::F16), &path, &world, Default::default());
+    let error = common(&world, error.unwrap_err());
+    assert!(error.contains("rank 2") && !error.contains("rank 1"), "{error}");
+    assert!(["`w`", "f32", "infinite in f16"].iter().all(|part| error.contains(part)), "{error}");
+    let wide = half(Dtype::BF16);
+    distributed::load(&wide, &path, &world, Default::default()).unwrap();
+    let largest = wide.tensor("w").unwrap().tensor().max().item();
+    assert_eq!(largest, [1.0, 2.0, 999424.0, 3.0][rank]);
+}
+
+#[test]
+fn numbers_that_a_dtype_has_no_place_for_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = Job::new(WORLD, folder.path().to_owned());
+    multiprocessing::spawn(too_large, job, WORLD).unwrap();
+}

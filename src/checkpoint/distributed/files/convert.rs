@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::super::casts;
 use super::super::formats::new::{check_free, new_folder};
 use super::super::formats::{CheckpointFormat, dcp, huggingface, values};
 use super::super::index::{Entry, prefix_of};
@@ -13,12 +14,11 @@ use super::super::own::{INDEX, Listed, ListedPiece, file_name, written};
 use super::super::region::Region;
 use super::super::write::{Planned, write_planned};
 use super::CheckpointFiles;
-use crate::autograd::no_grad;
 use crate::checkpoint::pt::PtValue;
 use crate::checkpoint::pt::streamed::{self, Branch};
 use crate::checkpoint::replacing::write_file;
 use crate::checkpoint::safetensors::{Written, write_tensors};
-use crate::error::{Context, Error, Result, catch};
+use crate::error::{Context, Error, Result};
 use crate::tensor::{Dtype, Tensor};
 
 /// What [`CheckpointFiles::convert`] makes.
@@ -181,24 +181,14 @@ impl<'a> Plan<'a> {
     fn cast(&self, tensor: Tensor) -> Result<Tensor> {
         match self.dtype {
             Some(dtype) if tensor.dtype().is_floating_point() => {
-                let (cast, lost) = catch(|| {
-                    no_grad(|| {
-                        let cast = tensor.to_dtype(dtype);
-                        let lost = tensor.isfinite().logical_and(&cast.isfinite().logical_not());
-                        (cast, lost.any().item() != 0.0)
-                    })
-                })?;
-                match lost {
-                    false => Ok(cast),
-                    true => {
-                        let what = format!(
-                            "{dtype}, in which some numbers of a tensor of shape {:?} would be infinite; bf16 has room for \
-                             those of f32",
-                            tensor.shape()
-                        );
-                        Err(Error::argument(NAME, "dtype", what))
-                    }
-                }
+                casts::cast(&tensor, dtype)?.map_err(|lost| {
+                    let what = format!(
+                        "{dtype}, in which some numbers of a tensor of shape {:?} would be {lost}; bf16 has room for those of \
+                         f32",
+                        tensor.shape()
+                    );
+                    Error::argument(NAME, "dtype", what)
+                })
             }
             _ => Ok(tensor),
         }
