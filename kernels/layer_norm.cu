@@ -4,12 +4,13 @@
 
 struct LayerNorm {
     const T* x;
-    const T* dy;
+    // Of `result_format`, as what Forward writes: T, or a half type where T is float.
+    const char* dy;
     // A weight and a shift per column, or null; of T, or of float where `wide_weight`.
     const char* w;
     const char* b;
-    // Of T: the result, or the gradient of x.
-    T* y;
+    // The result; or, of T, the gradient of x.
+    char* y;
     // Per row.
     C* mean;
     C* scale;
@@ -23,7 +24,37 @@ struct LayerNorm {
     i32 wide_weight;
     i32 weight_format;
     i32 weight_size;
+    i32 result_format;
+    i32 reserved;
 };
+
+// WIDTH neighbours, or one, of another type than T.
+template <class H, bool WIDE> __device__ __forceinline__ int others_at(const H* from, C* to) {
+    const int EACH = WIDE ? WIDTH : 1;
+    Several<H, EACH> raw = *(const Several<H, EACH>*)from;
+#pragma unroll
+    for (int k = 0; k < EACH; ++k) to[k] = Convert<C>::from(raw.values[k]);
+    return EACH;
+}
+template <class H, bool WIDE> __device__ __forceinline__ void put_others(H* to, const C* v) {
+    const int EACH = WIDE ? WIDTH : 1;
+    Several<H, EACH> raw;
+#pragma unroll
+    for (int k = 0; k < EACH; ++k) put(&raw.values[k], v[k]);
+    *(Several<H, EACH>*)to = raw;
+}
+
+// Gradients of the result from a place on.
+template <bool WIDE> __device__ __forceinline__ int results_at(const LayerNorm& task, i64 place, C* to) {
+    if (sizeof(T) == 4 && task.result_format == FORMAT_BF16) return others_at<bf16, WIDE>((const bf16*)task.dy + place, to);
+    if (sizeof(T) == 4 && task.result_format == FORMAT_F16) return others_at<f16, WIDE>((const f16*)task.dy + place, to);
+    return values_at<WIDE>((const T*)task.dy + place, to);
+}
+template <bool WIDE> __device__ __forceinline__ void put_results(const LayerNorm& task, i64 place, const C* v) {
+    if (sizeof(T) == 4 && task.result_format == FORMAT_BF16) return put_others<bf16, WIDE>((bf16*)task.y + place, v);
+    if (sizeof(T) == 4 && task.result_format == FORMAT_F16) return put_others<f16, WIDE>((f16*)task.y + place, v);
+    put_values<WIDE>((T*)task.y + place, v);
+}
 
 // EACH parameters from a place on; `otherwise` where there are none.
 template <bool WIDE>
@@ -69,8 +100,43 @@ struct Forward : LayerNorm {
                 parameters<WIDE>(*this, w, place, (C)1, weight);
                 parameters<WIDE>(*this, b, place, (C)0, shift);
                 for (int k = 0; k < Elements::EACH; ++k) out[k] = (v[k] - m) * r * weight[k] + shift[k];
-                put_values<WIDE>(y + at + place, out);
+                put_results<WIDE>(*this, at + place, out);
             });
+        }
+    }
+};
+
+// The gradients of a row's results, beside the row itself.
+template <int VALUES, bool WIDE> struct Gradients {
+    typedef Row<VALUES, WIDE> Elements;
+    const LayerNorm& task;
+    i64 at;
+    C kept[VALUES ? VALUES : 1];
+
+    __device__ __forceinline__ Gradients(const LayerNorm& task, i64 at, int items) : task(task), at(at) {
+#pragma unroll
+        for (int p = 0; p < Elements::PACKS; ++p) {
+            int item = threadIdx.x + p * blockDim.x;
+            if (item < items) results_at<WIDE>(task, at + item * Elements::EACH, kept + p * Elements::EACH);
+        }
+    }
+    // Calls f(EACH elements, EACH gradients, the first one's place).
+    template <class F> __device__ __forceinline__ void each(const Elements& x, F f) const {
+        if (VALUES) {
+#pragma unroll
+            for (int p = 0; p < Elements::PACKS; ++p) {
+                int item = threadIdx.x + p * blockDim.x;
+                const int from = p * Elements::EACH;
+                if (item < x.items) f(x.kept + from, kept + from, item * Elements::EACH);
+            }
+        } else {
+#pragma unroll 2
+            for (int item = threadIdx.x; item < x.items; item += blockDim.x) {
+                C v[Elements::EACH], d[Elements::EACH];
+                values_at<WIDE>(x.x + (i64)item * Elements::EACH, v);
+                results_at<WIDE>(task, at + (i64)item * Elements::EACH, d);
+                f(v, d, item * Elements::EACH);
+            }
         }
     }
 };
@@ -81,10 +147,11 @@ struct Backward : LayerNorm {
         EACH_ROW(row, count) {
             bool here = row < count;
             i64 at = here ? row * n : 0;
-            Elements x(this->x + at, here ? (int)n : 0), dy(this->dy + at, here ? (int)n : 0);
+            Elements x(this->x + at, here ? (int)n : 0);
+            Gradients<VALUES, WIDE> dy(*this, at, x.items);
             C m = here ? mean[row] : (C)0, r = here ? scale[row] : (C)0;
             Pair<C> sums = {(C)0, (C)0};
-            x.with(dy, [&](const C* v, const C* d, int place) {
+            dy.each(x, [&](const C* v, const C* d, int place) {
                 C weight[Elements::EACH];
                 parameters<WIDE>(*this, w, place, (C)1, weight);
                 for (int k = 0; k < Elements::EACH; ++k) {
@@ -95,13 +162,13 @@ struct Backward : LayerNorm {
             });
             sums = across_lanes(AddPairs(), sums, blockDim.x);
             C plain = centered ? sums.a / (C)n : (C)0, along = sums.b * r / (C)n;
-            x.with(dy, [&](const C* v, const C* d, int place) {
+            dy.each(x, [&](const C* v, const C* d, int place) {
                 C weight[Elements::EACH], out[Elements::EACH];
                 parameters<WIDE>(*this, w, place, (C)1, weight);
                 for (int k = 0; k < Elements::EACH; ++k) {
                     out[k] = (d[k] * weight[k] - plain - (v[k] - m) * r * along) * r;
                 }
-                put_values<WIDE>(y + at + place, out);
+                put_values<WIDE>((T*)y + at + place, out);
             });
         }
     }
@@ -115,7 +182,7 @@ template <class A> struct OfParameters : LayerNorm {
     template <bool WIDE> __device__ __forceinline__ void add(Acc& acc, i64 at, i64 item, i64) const {
         A v[WIDTH], d[WIDTH];
         int each = values_at<WIDE>(x + at, v);
-        values_at<WIDE>(dy + at, d);
+        results_at<WIDE>(*this, at, d);
         for (int k = 0; k < each; ++k) {
             i64 row = item * each + k;
             acc.a += d[k] * (v[k] - mean[row]) * scale[row];

@@ -82,6 +82,24 @@ macro_rules! affine_settings {
 }
 affine_settings! { LayerNorm GroupNorm }
 
+impl LayerNorm {
+    /// [`forward`](Forward::forward) for an input of linear layers alone: inside [`autocast`](crate::amp::autocast) it has
+    /// the half type at once that they would cast it to. The bits are the same; a GPU moves less than half as much.
+    ///
+    /// ```
+    /// use torchrs::{Device, Dtype, Tensor, amp::autocast, nn::{Forward, LayerNorm}};
+    /// let (norm, x) = (LayerNorm::new(2), Tensor::from([[1f32, 4.]]));
+    /// let y = autocast(Device::Cpu, Dtype::BF16, || norm.forward_for_linear(&x));
+    /// assert!(y.equal(&norm.forward(&x).to_dtype(Dtype::BF16)));
+    /// ```
+    #[track_caller]
+    #[crate::nn::forward]
+    pub fn forward_for_linear(&self, input: &Tensor) -> Tensor {
+        let (weight, bias) = (self.weight.as_deref(), self.bias.as_deref());
+        input.layer_norm_for_linear(&self.normalized_shape, weight, bias, self.eps)
+    }
+}
+
 impl Forward for LayerNorm {
     #[track_caller]
     #[crate::nn::forward]
@@ -144,6 +162,16 @@ impl RMSNorm {
             self.eps.map_or("None".to_owned(), python_float),
             python_bool(self.weight.is_some())
         )
+    }
+}
+
+impl RMSNorm {
+    /// [`forward`](Forward::forward) for an input of linear layers alone, as
+    /// [`LayerNorm::forward_for_linear`].
+    #[track_caller]
+    #[crate::nn::forward]
+    pub fn forward_for_linear(&self, input: &Tensor) -> Tensor {
+        input.rms_norm_for_linear(&self.normalized_shape, self.weight.as_deref(), self.eps)
     }
 }
 

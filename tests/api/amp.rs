@@ -446,6 +446,28 @@ fn a_loss_of_half_scores_is_that_of_their_copy_in_f32() {
 }
 
 #[test]
+fn norms_give_linear_layers_their_type_at_once() {
+    torchrs::manual_seed(3);
+    let x = Tensor::randn([4, 33], Dtype::F32);
+    let both = |direct: bool| {
+        let norm = nn::LayerNorm::new(33);
+        let x = x.detach().requires_grad_(true);
+        let y = bf16(|| match direct {
+            true => norm.forward_for_linear(&x),
+            false => norm.forward(&x).to_dtype(Dtype::BF16),
+        });
+        assert_eq!(y.dtype(), Dtype::BF16);
+        (&y * &y).sum().backward();
+        let grads = norm.parameters().into_iter().map(|p| p.grad().unwrap());
+        [y.detach(), x.grad().unwrap()].into_iter().chain(grads).collect::<Vec<_>>()
+    };
+    assert!(both(true).iter().zip(&both(false)).all(|(a, b)| a.equal(b)));
+    // Outside of autocast it is forward.
+    let norm = nn::LayerNorm::new(33);
+    assert!(norm.forward_for_linear(&x).equal(&norm.forward(&x)));
+}
+
+#[test]
 fn a_small_network_learns_in_mixed_precision() {
     torchrs::fork_rng(|| {
         torchrs::manual_seed(3);

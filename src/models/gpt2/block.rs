@@ -188,7 +188,7 @@ impl GPT2Block {
         attention: &AttentionOptions,
         cache: Option<&mut KeyValueCache>,
     ) -> Tensor {
-        let x = x + self.attn.forward(&self.ln_1.forward(x), attention, cache);
-        &x + self.mlp.forward(&self.ln_2.forward(&x))
+        let x = x + self.attn.forward(&self.ln_1.forward_for_linear(x), attention, cache);
+        &x + self.mlp.forward(&self.ln_2.forward_for_linear(&x))
     }
 }

@@ -148,8 +148,9 @@ impl LlamaDecoderLayer {
         shared: &Shared,
         cache: Option<&mut KeyValueCache>,
     ) -> Tensor {
-        let x = x + self.self_attn.forward(&self.input_layernorm.forward(x), shared, cache);
-        &x + self.mlp.forward(&self.post_attention_layernorm.forward(&x))
+        let x =
+            x + self.self_attn.forward(&self.input_layernorm.forward_for_linear(x), shared, cache);
+        &x + self.mlp.forward(&self.post_attention_layernorm.forward_for_linear(&x))
     }
 }
 

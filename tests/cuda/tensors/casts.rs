@@ -1,7 +1,7 @@
 //! Casts of a model's parameters in autocast: together, in one launch there and one back, and as exact as one by one.
 
 use torchrs::amp::autocast;
-use torchrs::nn::{Forward, Linear, Module, ReLU, Sequential};
+use torchrs::nn::{Forward, LayerNorm, Linear, Module, RMSNorm, ReLU, Sequential};
 use torchrs::optim::{Optimizer, SGD, SGDOptions};
 use torchrs::profiler::{ProfilerOptions, Traffic, profile_with};
 use torchrs::{Device, Dtype, Tensor};
@@ -40,6 +40,35 @@ fn train(net: &Sequential, dtype: Dtype) -> (Vec<Tensor>, impl Fn(&str) -> Traff
 }
 
 simulated! {
+    fn norms_give_linear_layers_their_type_at_once() {
+        torchrs::manual_seed(7);
+        for n in [5, 768, 1000, 1003, 5000] {
+            let x = Tensor::randn([9, n], Dtype::F32).to_device(GPU);
+            let g = Tensor::randn([9, n], Dtype::F32).to_device(GPU);
+            for dtype in [Dtype::BF16, Dtype::F16] {
+                let both = |direct: bool| {
+                    let (mut layer, mut rms) = (LayerNorm::new(n), RMSNorm::new(n));
+                    (layer.to_device(GPU), rms.to_device(GPU));
+                    let x = x.detach().requires_grad_(true);
+                    let results = autocast(GPU, dtype, || match direct {
+                        true => [layer.forward_for_linear(&x), rms.forward_for_linear(&x)],
+                        false => [layer.forward(&x), rms.forward(&x)].map(|y| y.to_dtype(dtype)),
+                    });
+                    let loss = (&results[0] * &g.to_dtype(dtype)).sum() + (&results[1] * &g.to_dtype(dtype)).sum();
+                    loss.backward();
+                    let of = |p: &Tensor| p.grad().unwrap();
+                    let parameters = layer.parameters().into_iter().chain(rms.parameters());
+                    let mut all: Vec<Tensor> = results.iter().map(Tensor::detach).collect();
+                    all.extend(std::iter::once(of(&x)).chain(parameters.map(|p| of(&p))));
+                    all
+                };
+                for (k, (a, b)) in both(true).iter().zip(&both(false)).enumerate() {
+                    assert!(a.dtype() == b.dtype() && a.equal(b), "{n} {dtype} {k}: {a:?} {b:?}");
+                }
+            }
+        }
+    }
+
     fn parameters_are_cast_together() {
         for (dtype, there, back) in [
             (Dtype::BF16, "cast_to_bf16", "cast_of_bf16"),

@@ -39,6 +39,9 @@ struct Task {
     wide_weight: i32,
     weight_format: i32,
     weight_size: i32,
+    // Of the result, or of its gradient.
+    result_format: i32,
+    reserved: i32,
 }
 
 // SAFETY: the same fields in the same order on the other side, without references.
@@ -64,6 +67,8 @@ fn task(x: &Tensor, stats: &Tensor, n: usize, weight: Dtype, centered: bool) -> 
         wide_weight: i32::from(weight != x.dtype()),
         weight_format: format_of(weight) as i32,
         weight_size: weight.size() as i32,
+        result_format: format_of(x.dtype()) as i32,
+        reserved: 0,
     }
 }
 
@@ -81,17 +86,19 @@ pub(super) fn forward(
     parameters: [Option<&Tensor>; 2],
     eps: f64,
     centered: bool,
+    to: Dtype,
 ) -> (Tensor, Tensor) {
     let dtype = dtype_of(parameters, x);
     let x = x.detach().contiguous();
     let [w, b] = parameters.map(|p| p.map(|p| p.detach().contiguous()));
-    let y = x.empty_like();
+    let y = Tensor::empty(x.shape(), (to, x.device()));
     let stats = Tensor::empty([2, rows], (x.dtype().compute(), x.device()));
     let op = Task {
         w: address(w.as_ref()),
         b: address(b.as_ref()),
         y: y.device_ptr(),
         eps,
+        result_format: format_of(to) as i32,
         ..task(&x, &stats, n, dtype, centered)
     };
     start(gpu, "Forward", &x, rows, n, op);
@@ -117,6 +124,7 @@ pub(super) fn backward(
         dy: dy.device_ptr(),
         w: address(weight.as_ref()),
         y: dx.device_ptr(),
+        result_format: format_of(dy.dtype()) as i32,
         ..task(&x, stats, n, dtype, centered)
     };
     start(gpu, "Backward", &x, stats.shape()[1], n, op);
@@ -153,6 +161,7 @@ pub(super) fn parameters(
     }
     let op = Task {
         dy: dy.device_ptr(),
+        result_format: format_of(dy.dtype()) as i32,
         dw: address(out[0].as_ref()),
         db: address(out[1].as_ref()),
         ..task(&x, stats, n, to, true)

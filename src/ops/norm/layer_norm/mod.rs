@@ -17,7 +17,7 @@ pub(in crate::ops) mod cuda;
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::amp::cast_op;
+use crate::amp::{cast_op, get_autocast_dtype, is_autocast_enabled};
 use crate::autograd::{BackwardCtx, no_grad, record};
 use crate::cpu::{numbers::widen::Real, threads::parallel_for, threads::parts::Parts};
 use crate::error::{Error, throw};
@@ -50,7 +50,24 @@ impl Tensor {
         cast_op!("layer_norm", [x = self, w = weight, b = bias] => {
             x.layer_norm(normalized_shape, w.as_ref(), b.as_ref(), eps)
         });
-        norm("layer_norm", self, normalized_shape, weight, bias, eps, true)
+        norm("layer_norm", self, normalized_shape, [weight, bias], eps, true, self.dtype())
+    }
+
+    /// [`layer_norm`](Self::layer_norm) in the type that products take: inside `autocast` its half type. The bits are those
+    /// of the result and a cast.
+    #[track_caller]
+    pub(crate) fn layer_norm_for_linear(
+        &self,
+        normalized_shape: &[usize],
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        eps: f64,
+    ) -> Tensor {
+        let to = product_type(self);
+        cast_op!("layer_norm", [x = self, w = weight, b = bias] => {
+            norm("layer_norm", &x, normalized_shape, [w.as_ref(), b.as_ref()], eps, true, to)
+        });
+        norm("layer_norm", self, normalized_shape, [weight, bias], eps, true, to)
     }
 
     /// [`Tensor::layer_norm`], and the mean and 1 / sqrt(variance + eps) of each row, which are
@@ -104,24 +121,53 @@ impl Tensor {
         eps: Option<f64>,
     ) -> Tensor {
         cast_op!("rms_norm", [x = self, w = weight] => x.rms_norm(normalized_shape, w.as_ref(), eps));
-        // Half types are computed in f32, whose epsilon then counts, as in PyTorch.
-        let epsilon = if self.dtype() == f64::DTYPE { f64::EPSILON } else { f32::EPSILON as f64 };
-        norm("rms_norm", self, normalized_shape, weight, None, eps.unwrap_or(epsilon), false)
+        let eps = eps.unwrap_or_else(|| epsilon(self));
+        norm("rms_norm", self, normalized_shape, [weight, None], eps, false, self.dtype())
+    }
+
+    /// [`rms_norm`](Self::rms_norm) in the type that products take, as
+    /// [`layer_norm_for_linear`](Self::layer_norm_for_linear).
+    #[track_caller]
+    pub(crate) fn rms_norm_for_linear(
+        &self,
+        normalized_shape: &[usize],
+        weight: Option<&Tensor>,
+        eps: Option<f64>,
+    ) -> Tensor {
+        let (to, eps) = (product_type(self), eps.unwrap_or_else(|| epsilon(self)));
+        cast_op!("rms_norm", [x = self, w = weight] => {
+            norm("rms_norm", &x, normalized_shape, [w.as_ref(), None], eps, false, to)
+        });
+        norm("rms_norm", self, normalized_shape, [weight, None], eps, false, to)
     }
 }
 
+/// Half types are computed in f32, whose epsilon then counts, as in PyTorch.
+fn epsilon(x: &Tensor) -> f64 {
+    if x.dtype() == f64::DTYPE { f64::EPSILON } else { f32::EPSILON as f64 }
+}
+
+/// What a linear layer would cast its input to.
+fn product_type(x: &Tensor) -> Dtype {
+    match x.dtype() {
+        Dtype::F32 if is_autocast_enabled(x.device()) => get_autocast_dtype(x.device()),
+        own => own,
+    }
+}
+
+/// The norm, with a result of type `to`: x's own, or a half type for x of f32.
 #[track_caller]
 fn norm(
     op: &'static str,
     x: &Tensor,
     normalized_shape: &[usize],
-    weight: Option<&Tensor>,
-    bias: Option<&Tensor>,
+    parameters: [Option<&Tensor>; 2],
     eps: f64,
     centered: bool,
+    to: Dtype,
 ) -> Tensor {
+    let [weight, bias] = parameters;
     let outer = x.dim().wrapping_sub(normalized_shape.len());
-    let parameters = [weight, bias];
     let fits = !normalized_shape.is_empty()
         && outer <= x.dim()
         && x.shape()[outer..] == *normalized_shape
@@ -148,8 +194,8 @@ fn norm(
         && x.dtype().compute() != x.dtype()
         && given.all(|d| d == Dtype::F32);
     if mixed && device.is_none() {
-        let wide = norm(op, &x.to_dtype(Dtype::F32), normalized_shape, weight, bias, eps, centered);
-        return wide.to_dtype(x.dtype());
+        let x = x.to_dtype(Dtype::F32);
+        return norm(op, &x, normalized_shape, parameters, eps, centered, to);
     }
     let odd = |p: &&&Tensor| p.dtype() != x.dtype() && !mixed;
     if let Some(p) = parameters.iter().flatten().find(odd) {
@@ -165,8 +211,11 @@ fn norm(
     let n = normalized_shape.iter().product::<usize>();
     let rows = x.shape()[..outer].iter().product::<usize>();
     let (y, stats) = match device {
-        Some(gpu) => cuda::forward(gpu, x, [rows, n], parameters, eps, centered),
-        None => on_cpu(op, x, [rows, n], parameters, eps, centered),
+        Some(gpu) => cuda::forward(gpu, x, [rows, n], parameters, eps, centered, to),
+        None => {
+            let (y, stats) = on_cpu(op, x, [rows, n], parameters, eps, centered);
+            (no_grad(|| y.to_dtype(to)), stats)
+        }
     };
     let inputs: SmallVec<[&Tensor; 3]> = [Some(x), weight, bias].into_iter().flatten().collect();
     record(op, &inputs, y, |saver| {
@@ -180,7 +229,10 @@ fn norm(
             if ctx.create_graph() {
                 // Beside parameters of f32 all is computed in it.
                 let own = x.dtype();
-                let [dy, x] = if mixed { [dy, x].map(|t| t.to_dtype(Dtype::F32)) } else { [dy, x] };
+                let [dy, x] = match mixed {
+                    true => [dy, x].map(|t| t.to_dtype(Dtype::F32)),
+                    false => [dy.to_dtype(own), x],
+                };
                 let weight = weight.as_ref();
                 let unit = ctx.get(&stats).select(0, 1);
                 let mut grads =
@@ -205,6 +257,7 @@ fn norm(
                     centered,
                 );
             }
+            let dy = no_grad(|| dy.to_dtype(x.dtype()));
             fused(ctx, &dy, &x, weight.as_ref(), with_bias, &normalized, &stats, centered)
         }
     })
