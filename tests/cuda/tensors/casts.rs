@@ -48,7 +48,8 @@ simulated! {
             for dtype in [Dtype::BF16, Dtype::F16] {
                 let both = |direct: bool| {
                     let (mut layer, mut rms) = (LayerNorm::new(n), RMSNorm::new(n));
-                    (layer.to_device(GPU), rms.to_device(GPU));
+                    layer.to_device(GPU);
+                    rms.to_device(GPU);
                     let x = x.detach().requires_grad_(true);
                     let results = autocast(GPU, dtype, || match direct {
                         true => [layer.forward_for_linear(&x), rms.forward_for_linear(&x)],
