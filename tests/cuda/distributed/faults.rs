@@ -46,8 +46,10 @@ fn dies_inside(_: ()) -> Result<()> {
     let after = seen.saturating_sub(Duration::from_nanos(died));
     let text = error.to_string();
     assert!(matches!(error, Error::PeerDied { rank: 3, .. }), "{text}");
-    let mine = format!("rank {} was in all_reduce(avg, f32, [100000], cuda)", group.rank());
-    assert!(text.contains(&mine), "{text}");
+    // In it, or, on a machine with other work, about to begin.
+    let mine = format!("rank {} was ", group.rank());
+    let parts = [&*mine, "all_reduce(avg, f32, [100000], cuda)"];
+    assert!(parts.iter().all(|part| text.contains(part)), "{text}");
     fs::write(format!("{file}.{}", group.rank()), after.as_nanos().to_string()).expect("a file");
     // The GPU is free again.
     cuda::device::synchronize(group.rank())
