@@ -15,15 +15,11 @@ struct Casts {
 template <class From, class To> __device__ __forceinline__ void cast(const Casts& all) {
     // So many that the narrower side is eight bytes.
     const int WIDE = 4;
-    i32 low = 0, high = all.tensors - 1;
-    while (low < high) {
-        i32 middle = (low + high + 1) / 2;
-        if (all.blocks[middle] <= (i32)blockIdx.x) low = middle; else high = middle - 1;
-    }
-    i64 start = (i64)((i32)blockIdx.x - all.blocks[low]) * PIECE, left = all.counts[low] - start;
+    i32 own = tensor_of_block(all.blocks, all.tensors);
+    i64 start = (i64)((i32)blockIdx.x - all.blocks[own]) * PIECE, left = all.counts[own] - start;
     i32 count = left < PIECE ? (i32)left : PIECE;
-    const From* from = (const From*)all.from[low] + start;
-    To* to = (To*)all.to[low] + start;
+    const From* from = (const From*)all.from[own] + start;
+    To* to = (To*)all.to[own] + start;
     bool fits = (u64)from % (WIDE * sizeof(From)) == 0 && (u64)to % (WIDE * sizeof(To)) == 0;
     i32 packs = fits ? count / WIDE : 0;
     for (i32 i = threadIdx.x; i < packs; i += blockDim.x) {

@@ -15,17 +15,13 @@ struct List {
 struct Piece { char* at; i64 start; i32 count, format; };
 
 __device__ __forceinline__ Piece piece(const List& list) {
-    i32 low = 0, high = list.tensors - 1;
-    while (low < high) {
-        i32 middle = (low + high + 1) / 2;
-        if (list.blocks[middle] <= (i32)blockIdx.x) low = middle; else high = middle - 1;
-    }
+    i32 own = tensor_of_block(list.blocks, list.tensors);
     Piece piece;
-    piece.start = (i64)((i32)blockIdx.x - list.blocks[low]) * PIECE;
-    i64 left = list.counts[low] - piece.start;
+    piece.start = (i64)((i32)blockIdx.x - list.blocks[own]) * PIECE;
+    i64 left = list.counts[own] - piece.start;
     piece.count = left < PIECE ? (i32)left : PIECE;
-    piece.at = list.at[low];
-    piece.format = list.formats[low];
+    piece.at = list.at[own];
+    piece.format = list.formats[own];
     return piece;
 }
 

@@ -84,7 +84,7 @@ affine_settings! { LayerNorm GroupNorm }
 
 impl LayerNorm {
     /// [`forward`](Forward::forward) for an input of linear layers alone: inside [`autocast`](crate::amp::autocast) it has
-    /// the half type at once that they would cast it to. The bits are the same; a GPU moves less than half as much.
+    /// the half type at once that they would cast it to. The bits are the same, and no copy is made between.
     ///
     /// ```
     /// use torchrs::{Device, Dtype, Tensor, amp::autocast, nn::{Forward, LayerNorm}};

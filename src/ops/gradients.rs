@@ -7,7 +7,7 @@ use crate::loops::Format;
 use crate::ops::gpu::Gpu;
 use crate::tensor::{Dtype, Tensor};
 
-pub(in crate::ops) static PROGRAM: Program = program!("gradients": "gradients.cu");
+pub(in crate::ops) static PROGRAM: Program = program!("gradients": "pieces.cuh", "gradients.cu");
 static UNSCALE: Kernel = Kernel::new(&PROGRAM, "unscale");
 static SCALE: Kernel = Kernel::new(&PROGRAM, "scale_by_norm");
 static MEASURE: Kernel = Kernel::new(&PROGRAM, "measure");

@@ -26,7 +26,8 @@ pub struct ProfilerOptions {
     /// The module that computes.
     pub with_modules: bool,
     /// What GPUs are asked to do: launches, calls of NVIDIA's libraries, and the bytes of their operands; see
-    /// [`Traffic`](super::Traffic).
+    /// [`Traffic`](super::Traffic). The replay of a graph is one launch without bytes: what is in it counts when it is
+    /// captured. Calls of NCCL are left out; [`Event::bytes`](super::Event::bytes) has those of collectives.
     pub with_traffic: bool,
     /// Times of the GPU that is current on each thread, by two events per op on its current stream. They hold what the
     /// GPU waits for the host inside an op. Not while a graph is captured.

@@ -462,8 +462,12 @@ fn norms_give_linear_layers_their_type_at_once() {
         [y.detach(), x.grad().unwrap()].into_iter().chain(grads).collect::<Vec<_>>()
     };
     assert!(both(true).iter().zip(&both(false)).all(|(a, b)| a.equal(b)));
-    // Outside of autocast it is forward.
+    // Of another half type, and outside of autocast, where it is forward.
     let norm = nn::LayerNorm::new(33);
+    let half = x.to_dtype(Dtype::F16);
+    let [direct, copied] =
+        bf16(|| [norm.forward_for_linear(&half), norm.forward(&half).to_dtype(Dtype::BF16)]);
+    assert!(direct.dtype() == Dtype::BF16 && direct.equal(&copied));
     assert!(norm.forward_for_linear(&x).equal(&norm.forward(&x)));
 }
 

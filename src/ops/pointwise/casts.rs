@@ -8,7 +8,7 @@ use crate::cuda::{Kernel, Program, cuda_args, launch::Argument, launch::Shape, s
 use crate::ops::gpu::Gpu;
 use crate::tensor::{Dtype, Tensor};
 
-pub(in crate::ops) static PROGRAM: Program = program!("casts": "casts.cu");
+pub(in crate::ops) static PROGRAM: Program = program!("casts": "pieces.cuh", "casts.cu");
 static TO_F16: Kernel = Kernel::new(&PROGRAM, "cast_to_f16");
 static TO_BF16: Kernel = Kernel::new(&PROGRAM, "cast_to_bf16");
 static OF_F16: Kernel = Kernel::new(&PROGRAM, "cast_of_f16");

@@ -109,7 +109,9 @@ simulated! {
             })
         };
         let first = products();
-        let second = products();
+        let options = ProfilerOptions { with_traffic: true, ..Default::default() };
+        let (second, profile) = profile_with(options, products);
+        assert_eq!(profile.device_calls()["cast_to_bf16"].launches, 2);
         assert!(first.iter().zip(&second).all(|(a, b)| a.equal(b)));
     }
 }

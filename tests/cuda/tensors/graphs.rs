@@ -5,6 +5,7 @@ use torchrs::cuda_graphs::{CudaGraph, make_graphed_callable};
 use torchrs::nn::{self, Forward, Module, Sequential};
 use torchrs::ops::{AttentionOptions, InterpolateMode, InterpolateOptions};
 use torchrs::optim::{Adam, AdamW, AdamWOptions, Optimizer, SGD, SGDOptions, StateValue};
+use torchrs::profiler::{ProfilerOptions, profile_with};
 use torchrs::{Device, Dtype, Error, Generator, Result, Tensor, catch, cuda};
 
 const GPU: Device = Device::Cuda(0);
@@ -70,6 +71,16 @@ fn refused<T>(work: impl FnOnce() -> Result<T>, text: &str) {
 }
 
 simulated! {
+    fn a_profile_counts_a_replay_as_one_launch() {
+        let x = Tensor::ones([8], (Dtype::F32, GPU));
+        let (graph, _) = CudaGraph::capture(|| Ok((&x * 2.0).exp())).unwrap();
+        let options = ProfilerOptions { with_traffic: true, ..Default::default() };
+        let (done, profile) = profile_with(options, || graph.replay());
+        done.unwrap();
+        let calls: Vec<_> = profile.device_calls().iter().map(|(name, t)| (&**name, t.launches)).collect();
+        assert_eq!(calls, [("cuGraphLaunch", 1)]);
+    }
+
     fn replays_equal_eager_steps() {
         let (eager, replayed) = (trains(false)?, trains(true)?);
         assert_eq!(eager.0, replayed.0);

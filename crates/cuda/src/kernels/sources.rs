@@ -14,7 +14,7 @@ const FILES: &[(&str, &str)] = files! {
     "embedding_bag.cu" "fft.cu" "fill.cu" "first.cu" "flash.cu" "fold.cuh" "fold_entries.cuh"
     "formula.cuh" "gradients.cu" "grid_sample.cu" "indexing.cu" "keys.cuh" "layer_norm.cu"
     "limits.cu" "linalg.cuh" "linalg_factors.cu" "linalg_jacobi.cu" "linalg_qr.cu" "masks.cu"
-    "matmul.cu" "nll.cu" "order.cuh" "packed.cuh" "philox.cuh" "pointwise.cuh" "pooling.cu"
+    "matmul.cu" "nll.cu" "order.cuh" "packed.cuh" "philox.cuh" "pieces.cuh" "pointwise.cuh" "pooling.cu"
     "prelude.cuh" "quotient.cuh" "random.cu" "rank.cu" "reduce.cu" "refusal.cuh" "resample.cu"
     "rnn.cu" "rotary.cu" "rows.cuh" "rows_entries.cuh" "scan.cu" "search.cu" "select.cu"
     "softmax.cu" "sort.cu" "special.cuh" "tile.cuh" "triangular.cu" "walk.cuh" "warp.cuh"

@@ -7,6 +7,7 @@ use torchrs_error::{Error, Result};
 
 use crate::driver::{GraphExecHandle, Relaxed, driver};
 use crate::work::stream::Stream;
+use crate::work::traffic;
 
 /// What the driver launches; may be ended while its graph lives.
 #[doc(hidden)]
@@ -22,6 +23,10 @@ impl Executable {
     }
 
     pub(crate) fn launch(&self, stream: Stream) -> Result<()> {
+        if traffic::is_counted() {
+            // What is in it was counted when it was captured.
+            traffic::moved("cuGraphLaunch", 0);
+        }
         let launched = match (*self.exec.lock(), self.is_over.load(SeqCst)) {
             // SAFETY: a program that lives, by the lock.
             (Some(exec), false) => unsafe { driver()?.cuGraphLaunch(exec, stream.handle()) },

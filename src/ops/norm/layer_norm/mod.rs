@@ -47,10 +47,22 @@ impl Tensor {
         bias: Option<&Tensor>,
         eps: f64,
     ) -> Tensor {
+        self.layer_norm_as(normalized_shape, [weight, bias], eps, None)
+    }
+
+    /// [`layer_norm`](Self::layer_norm) as another type, if one is given, without a copy between.
+    #[track_caller]
+    fn layer_norm_as(
+        &self,
+        normalized_shape: &[usize],
+        [weight, bias]: [Option<&Tensor>; 2],
+        eps: f64,
+        to: Option<Dtype>,
+    ) -> Tensor {
         cast_op!("layer_norm", [x = self, w = weight, b = bias] => {
-            x.layer_norm(normalized_shape, w.as_ref(), b.as_ref(), eps)
+            x.layer_norm_as(normalized_shape, [w.as_ref(), b.as_ref()], eps, to)
         });
-        norm("layer_norm", self, normalized_shape, [weight, bias], eps, true, self.dtype())
+        norm("layer_norm", self, normalized_shape, [weight, bias], eps, true, to)
     }
 
     /// [`layer_norm`](Self::layer_norm) in the type that products take: inside `autocast` its half type. The bits are those
@@ -63,11 +75,7 @@ impl Tensor {
         bias: Option<&Tensor>,
         eps: f64,
     ) -> Tensor {
-        let to = product_type(self);
-        cast_op!("layer_norm", [x = self, w = weight, b = bias] => {
-            norm("layer_norm", &x, normalized_shape, [w.as_ref(), b.as_ref()], eps, true, to)
-        });
-        norm("layer_norm", self, normalized_shape, [weight, bias], eps, true, to)
+        self.layer_norm_as(normalized_shape, [weight, bias], eps, product_type(self))
     }
 
     /// [`Tensor::layer_norm`], and the mean and 1 / sqrt(variance + eps) of each row, which are
@@ -120,9 +128,25 @@ impl Tensor {
         weight: Option<&Tensor>,
         eps: Option<f64>,
     ) -> Tensor {
-        cast_op!("rms_norm", [x = self, w = weight] => x.rms_norm(normalized_shape, w.as_ref(), eps));
-        let eps = eps.unwrap_or_else(|| epsilon(self));
-        norm("rms_norm", self, normalized_shape, [weight, None], eps, false, self.dtype())
+        self.rms_norm_as(normalized_shape, weight, eps, None)
+    }
+
+    /// [`rms_norm`](Self::rms_norm) as another type, if one is given, without a copy between.
+    #[track_caller]
+    fn rms_norm_as(
+        &self,
+        normalized_shape: &[usize],
+        weight: Option<&Tensor>,
+        eps: Option<f64>,
+        to: Option<Dtype>,
+    ) -> Tensor {
+        cast_op!("rms_norm", [x = self, w = weight] => {
+            x.rms_norm_as(normalized_shape, w.as_ref(), eps, to)
+        });
+        // Half types are computed in f32, whose epsilon then counts, as in PyTorch.
+        let epsilon = if self.dtype() == f64::DTYPE { f64::EPSILON } else { f32::EPSILON as f64 };
+        let eps = eps.unwrap_or(epsilon);
+        norm("rms_norm", self, normalized_shape, [weight, None], eps, false, to)
     }
 
     /// [`rms_norm`](Self::rms_norm) in the type that products take, as
@@ -134,28 +158,17 @@ impl Tensor {
         weight: Option<&Tensor>,
         eps: Option<f64>,
     ) -> Tensor {
-        let (to, eps) = (product_type(self), eps.unwrap_or_else(|| epsilon(self)));
-        cast_op!("rms_norm", [x = self, w = weight] => {
-            norm("rms_norm", &x, normalized_shape, [w.as_ref(), None], eps, false, to)
-        });
-        norm("rms_norm", self, normalized_shape, [weight, None], eps, false, to)
+        self.rms_norm_as(normalized_shape, weight, eps, product_type(self))
     }
 }
 
-/// Half types are computed in f32, whose epsilon then counts, as in PyTorch.
-fn epsilon(x: &Tensor) -> f64 {
-    if x.dtype() == f64::DTYPE { f64::EPSILON } else { f32::EPSILON as f64 }
+/// What a linear layer would cast its input to, if it would.
+fn product_type(x: &Tensor) -> Option<Dtype> {
+    let is_cast = x.dtype() != f64::DTYPE && is_autocast_enabled(x.device());
+    is_cast.then(|| get_autocast_dtype(x.device()))
 }
 
-/// What a linear layer would cast its input to.
-fn product_type(x: &Tensor) -> Dtype {
-    match x.dtype() {
-        Dtype::F32 if is_autocast_enabled(x.device()) => get_autocast_dtype(x.device()),
-        own => own,
-    }
-}
-
-/// The norm, with a result of type `to`: x's own, or a half type for x of f32.
+/// The norm, with a result of x's type or of `to`, a half type. On a GPU x is f32 then.
 #[track_caller]
 fn norm(
     op: &'static str,
@@ -164,7 +177,7 @@ fn norm(
     parameters: [Option<&Tensor>; 2],
     eps: f64,
     centered: bool,
-    to: Dtype,
+    to: Option<Dtype>,
 ) -> Tensor {
     let [weight, bias] = parameters;
     let outer = x.dim().wrapping_sub(normalized_shape.len());
@@ -194,8 +207,9 @@ fn norm(
         && x.dtype().compute() != x.dtype()
         && given.all(|d| d == Dtype::F32);
     if mixed && device.is_none() {
-        let x = x.to_dtype(Dtype::F32);
-        return norm(op, &x, normalized_shape, parameters, eps, centered, to);
+        let (wide, own) = (x.to_dtype(Dtype::F32), Some(x.dtype()));
+        let y = norm(op, &wide, normalized_shape, parameters, eps, centered, own);
+        return y.to_dtype(to.unwrap_or(x.dtype()));
     }
     let odd = |p: &&&Tensor| p.dtype() != x.dtype() && !mixed;
     if let Some(p) = parameters.iter().flatten().find(odd) {
@@ -210,6 +224,7 @@ fn norm(
     }
     let n = normalized_shape.iter().product::<usize>();
     let rows = x.shape()[..outer].iter().product::<usize>();
+    let to = to.unwrap_or(x.dtype());
     let (y, stats) = match device {
         Some(gpu) => cuda::forward(gpu, x, [rows, n], parameters, eps, centered, to),
         None => {
