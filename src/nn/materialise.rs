@@ -277,62 +277,68 @@ mod tests {
 
     #[test]
     fn conversions_on_the_meta_device_are_made_later() {
-        let build = || nn::Linear::new(3, 4);
-        let mut module = Device::Meta.scope(build);
-        module.to(Dtype::BF16);
-        module.to_empty(Device::Cpu);
-        manual_seed(3);
-        module.reset_parameters();
-        manual_seed(3);
-        let mut direct = build();
-        direct.to(Dtype::BF16);
-        assert!(direct.weight.equal(&module.weight));
-        // Twice gives other numbers, of a module that was moved meanwhile too.
-        let before = module.weight.detach().clone_contiguous();
-        module.to(Dtype::F32);
-        module.reset_parameters();
-        assert!(!before.to_dtype(Dtype::F32).equal(&module.weight));
+        crate::fork_rng(|| {
+            let build = || nn::Linear::new(3, 4);
+            let mut module = Device::Meta.scope(build);
+            module.to(Dtype::BF16);
+            module.to_empty(Device::Cpu);
+            manual_seed(3);
+            module.reset_parameters();
+            manual_seed(3);
+            let mut direct = build();
+            direct.to(Dtype::BF16);
+            assert!(direct.weight.equal(&module.weight));
+            // Twice gives other numbers, of a module that was moved meanwhile too.
+            let before = module.weight.detach().clone_contiguous();
+            module.to(Dtype::F32);
+            module.reset_parameters();
+            assert!(!before.to_dtype(Dtype::F32).equal(&module.weight));
+        });
     }
 
     #[test]
     fn draws_on_the_host_have_their_places_in_a_scope() {
-        #[derive(nn::Module)]
-        struct Mixed {
-            first: nn::Linear,
-            order: Buffer,
-            noise: Buffer,
-            last: nn::Linear,
-        }
-        let build = || Mixed {
-            first: nn::Linear::new(2, 3),
-            order: Buffer::new(Tensor::randperm(20)),
-            noise: Buffer::new(Tensor::randn([4], (Dtype::F32, Device::Cpu))),
-            last: nn::Linear::new(3, 2),
-        };
-        manual_seed(11);
-        let direct = values(&build());
-        manual_seed(11);
-        let mut late = Device::Meta.scope(build);
-        late.to_empty(Device::Cpu);
-        late.reset_parameters();
-        for ((name, direct), (_, late)) in direct.iter().zip(values(&late)) {
-            assert!(direct.equal(&late), "{name} is {late}, not {direct}");
-        }
+        crate::fork_rng(|| {
+            #[derive(nn::Module)]
+            struct Mixed {
+                first: nn::Linear,
+                order: Buffer,
+                noise: Buffer,
+                last: nn::Linear,
+            }
+            let build = || Mixed {
+                first: nn::Linear::new(2, 3),
+                order: Buffer::new(Tensor::randperm(20)),
+                noise: Buffer::new(Tensor::randn([4], (Dtype::F32, Device::Cpu))),
+                last: nn::Linear::new(3, 2),
+            };
+            manual_seed(11);
+            let direct = values(&build());
+            manual_seed(11);
+            let mut late = Device::Meta.scope(build);
+            late.to_empty(Device::Cpu);
+            late.reset_parameters();
+            for ((name, direct), (_, late)) in direct.iter().zip(values(&late)) {
+                assert!(direct.equal(&late), "{name} is {late}, not {direct}");
+            }
+        });
     }
 
     #[test]
     fn parts_of_several_scopes_have_their_draws_one_after_the_other() {
-        let build = || nn::Linear::new(2, 3);
-        let [first, second] = [(); 2].map(|()| Device::Meta.scope(build));
-        // In the order in which they were built.
-        let mut both = nn::Sequential::new().append(second).append(first);
-        both.to_empty(Device::Cpu);
-        manual_seed(1);
-        both.reset_parameters();
-        manual_seed(1);
-        let [first, second] = [(); 2].map(|()| build());
-        let got = both.parameters();
-        assert!(got[2].equal(&first.weight) && got[0].equal(&second.weight));
+        crate::fork_rng(|| {
+            let build = || nn::Linear::new(2, 3);
+            let [first, second] = [(); 2].map(|()| Device::Meta.scope(build));
+            // In the order in which they were built.
+            let mut both = nn::Sequential::new().append(second).append(first);
+            both.to_empty(Device::Cpu);
+            manual_seed(1);
+            both.reset_parameters();
+            manual_seed(1);
+            let [first, second] = [(); 2].map(|()| build());
+            let got = both.parameters();
+            assert!(got[2].equal(&first.weight) && got[0].equal(&second.weight));
+        });
     }
 
     #[test]
@@ -374,25 +380,27 @@ mod tests {
 
     #[test]
     fn a_meta_module_computes_shapes_and_takes_optimizer_steps() {
-        use crate::nn::Forward;
-        use crate::optim::{AdamW, Optimizer};
-        let net = Device::Meta.scope(|| crate::models::resnet18(10));
-        let x = Tensor::empty([2, 3, 64, 64], (Dtype::F32, Device::Meta));
-        let loss = net.forward(&x).square().mean();
-        loss.backward();
-        let grads = net.parameters().iter().filter_map(Tensor::grad).count();
-        assert_eq!((loss.shape(), grads), (&[][..], net.parameters().len()));
-        AdamW::new(net.parameters(), Default::default()).step();
-        // What was done meanwhile changes no initial value, running statistics among them.
-        let mut net = net;
-        net.to_empty(Device::Cpu);
-        assert!(net.parameters().iter().all(|p| p.grad().is_none()));
-        manual_seed(2);
-        net.reset_parameters();
-        manual_seed(2);
-        let direct = crate::models::resnet18(10);
-        for ((name, late), (_, direct)) in values(&net).iter().zip(values(&direct)) {
-            assert!(name == "afterwards" || late.equal(&direct), "{name}");
-        }
+        crate::fork_rng(|| {
+            use crate::nn::Forward;
+            use crate::optim::{AdamW, Optimizer};
+            let net = Device::Meta.scope(|| crate::models::resnet18(10));
+            let x = Tensor::empty([2, 3, 64, 64], (Dtype::F32, Device::Meta));
+            let loss = net.forward(&x).square().mean();
+            loss.backward();
+            let grads = net.parameters().iter().filter_map(Tensor::grad).count();
+            assert_eq!((loss.shape(), grads), (&[][..], net.parameters().len()));
+            AdamW::new(net.parameters(), Default::default()).step();
+            // What was done meanwhile changes no initial value, running statistics among them.
+            let mut net = net;
+            net.to_empty(Device::Cpu);
+            assert!(net.parameters().iter().all(|p| p.grad().is_none()));
+            manual_seed(2);
+            net.reset_parameters();
+            manual_seed(2);
+            let direct = crate::models::resnet18(10);
+            for ((name, late), (_, direct)) in values(&net).iter().zip(values(&direct)) {
+                assert!(name == "afterwards" || late.equal(&direct), "{name}");
+            }
+        });
     }
 }

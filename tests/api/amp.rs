@@ -431,44 +431,52 @@ fn losses_of_classes(x: &Tensor, options: &CrossEntropyOptions, copies: bool) ->
 
 #[test]
 fn a_loss_of_half_scores_is_that_of_their_copy_in_f32() {
-    torchrs::manual_seed(2);
-    let x = (Tensor::randn([5, 700], Dtype::F32) * 3.0).to_dtype(Dtype::BF16);
-    let weight = Tensor::rand([700], Dtype::F32) + 0.5;
-    for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
-        for (weight, label_smoothing) in [(None, 0.0), (Some(weight.clone()), 0.1)] {
-            let options =
-                CrossEntropyOptions { weight, reduction, label_smoothing, ..Default::default() };
-            let direct = losses_of_classes(&x, &options, false);
-            let copied = losses_of_classes(&x, &options, true);
-            assert_eq!(direct, copied, "{options:?}");
+    torchrs::fork_rng(|| {
+        torchrs::manual_seed(2);
+        let x = (Tensor::randn([5, 700], Dtype::F32) * 3.0).to_dtype(Dtype::BF16);
+        let weight = Tensor::rand([700], Dtype::F32) + 0.5;
+        for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
+            for (weight, label_smoothing) in [(None, 0.0), (Some(weight.clone()), 0.1)] {
+                let options = CrossEntropyOptions {
+                    weight,
+                    reduction,
+                    label_smoothing,
+                    ..Default::default()
+                };
+                let direct = losses_of_classes(&x, &options, false);
+                let copied = losses_of_classes(&x, &options, true);
+                assert_eq!(direct, copied, "{options:?}");
+            }
         }
-    }
+    });
 }
 
 #[test]
 fn norms_give_linear_layers_their_type_at_once() {
-    torchrs::manual_seed(3);
-    let x = Tensor::randn([4, 33], Dtype::F32);
-    let both = |direct: bool| {
+    torchrs::fork_rng(|| {
+        torchrs::manual_seed(3);
+        let x = Tensor::randn([4, 33], Dtype::F32);
+        let both = |direct: bool| {
+            let norm = nn::LayerNorm::new(33);
+            let x = x.detach().requires_grad_(true);
+            let y = bf16(|| match direct {
+                true => norm.forward_for_linear(&x),
+                false => norm.forward(&x).to_dtype(Dtype::BF16),
+            });
+            assert_eq!(y.dtype(), Dtype::BF16);
+            (&y * &y).sum().backward();
+            let grads = norm.parameters().into_iter().map(|p| p.grad().unwrap());
+            [y.detach(), x.grad().unwrap()].into_iter().chain(grads).collect::<Vec<_>>()
+        };
+        assert!(both(true).iter().zip(&both(false)).all(|(a, b)| a.equal(b)));
+        // Of another half type, and outside of autocast, where it is forward.
         let norm = nn::LayerNorm::new(33);
-        let x = x.detach().requires_grad_(true);
-        let y = bf16(|| match direct {
-            true => norm.forward_for_linear(&x),
-            false => norm.forward(&x).to_dtype(Dtype::BF16),
-        });
-        assert_eq!(y.dtype(), Dtype::BF16);
-        (&y * &y).sum().backward();
-        let grads = norm.parameters().into_iter().map(|p| p.grad().unwrap());
-        [y.detach(), x.grad().unwrap()].into_iter().chain(grads).collect::<Vec<_>>()
-    };
-    assert!(both(true).iter().zip(&both(false)).all(|(a, b)| a.equal(b)));
-    // Of another half type, and outside of autocast, where it is forward.
-    let norm = nn::LayerNorm::new(33);
-    let half = x.to_dtype(Dtype::F16);
-    let [direct, copied] =
-        bf16(|| [norm.forward_for_linear(&half), norm.forward(&half).to_dtype(Dtype::BF16)]);
-    assert!(direct.dtype() == Dtype::BF16 && direct.equal(&copied));
-    assert!(norm.forward_for_linear(&x).equal(&norm.forward(&x)));
+        let half = x.to_dtype(Dtype::F16);
+        let [direct, copied] =
+            bf16(|| [norm.forward_for_linear(&half), norm.forward(&half).to_dtype(Dtype::BF16)]);
+        assert!(direct.dtype() == Dtype::BF16 && direct.equal(&copied));
+        assert!(norm.forward_for_linear(&x).equal(&norm.forward(&x)));
+    });
 }
 
 #[test]

@@ -249,61 +249,66 @@ fn a_batch_is_transformed_as_its_images_are() {
 
 #[test]
 fn random_transforms_are_reproducible_serialisable_and_do_something() {
-    let shifts = Compose::new([RandomRotation::new([-30.0, 30.0]).unwrap().into()]);
-    let all: Vec<(&str, Compose)> = vec![
-        ("flip", Compose::new([RandomHorizontalFlip::new(0.5).unwrap().into()])),
-        ("vertical", Compose::new([RandomVerticalFlip::new(0.5).unwrap().into()])),
-        ("crop", Compose::new([RandomCrop::new([20, 30]).padding([4; 4]).into()])),
-        ("resized", Compose::new([RandomResizedCrop::new([12, 14]).unwrap().into()])),
-        ("rotation", shifts),
-        ("jitter", Compose::new([ColorJitter::new(0.5, 0.5, 0.5, 0.3).unwrap().into()])),
-        ("augment", Compose::new([RandAugment::new(2, 9).unwrap().into()])),
-        ("blur", Compose::new([GaussianBlur::new([3, 3], [0.1, 2.0]).unwrap().into()])),
-        ("erasing", Compose::new([RandomErasing::new(0.9).unwrap().value(None).into()])),
-    ];
-    for dtype in [Dtype::U8, Dtype::F32] {
-        let image = image(dtype);
-        for (name, transform) in &all {
-            let json = serde_json::to_string(transform).unwrap();
-            let back: Compose = serde_json::from_str(&json).unwrap();
-            let draw = |transform: &Compose, seed| {
-                manual_seed(seed);
-                (0..6).map(|_| transform.forward(&image).unwrap()).collect::<Vec<_>>()
-            };
-            let (a, b, c) = (draw(transform, 1), draw(&back, 1), draw(transform, 2));
-            assert!(a.iter().zip(&b).all(|(a, b)| a.equal(b)), "{name}");
-            assert!(a.iter().zip(&c).any(|(a, c)| !a.equal(c)), "{name}");
-            assert!(a.iter().all(|x| x.dtype() == dtype), "{name}");
+    torchrs::fork_rng(|| {
+        let shifts = Compose::new([RandomRotation::new([-30.0, 30.0]).unwrap().into()]);
+        let all: Vec<(&str, Compose)> = vec![
+            ("flip", Compose::new([RandomHorizontalFlip::new(0.5).unwrap().into()])),
+            ("vertical", Compose::new([RandomVerticalFlip::new(0.5).unwrap().into()])),
+            ("crop", Compose::new([RandomCrop::new([20, 30]).padding([4; 4]).into()])),
+            ("resized", Compose::new([RandomResizedCrop::new([12, 14]).unwrap().into()])),
+            ("rotation", shifts),
+            ("jitter", Compose::new([ColorJitter::new(0.5, 0.5, 0.5, 0.3).unwrap().into()])),
+            ("augment", Compose::new([RandAugment::new(2, 9).unwrap().into()])),
+            ("blur", Compose::new([GaussianBlur::new([3, 3], [0.1, 2.0]).unwrap().into()])),
+            ("erasing", Compose::new([RandomErasing::new(0.9).unwrap().value(None).into()])),
+        ];
+        for dtype in [Dtype::U8, Dtype::F32] {
+            let image = image(dtype);
+            for (name, transform) in &all {
+                let json = serde_json::to_string(transform).unwrap();
+                let back: Compose = serde_json::from_str(&json).unwrap();
+                let draw = |transform: &Compose, seed| {
+                    manual_seed(seed);
+                    (0..6).map(|_| transform.forward(&image).unwrap()).collect::<Vec<_>>()
+                };
+                let (a, b, c) = (draw(transform, 1), draw(&back, 1), draw(transform, 2));
+                assert!(a.iter().zip(&b).all(|(a, b)| a.equal(b)), "{name}");
+                assert!(a.iter().zip(&c).any(|(a, c)| !a.equal(c)), "{name}");
+                assert!(a.iter().all(|x| x.dtype() == dtype), "{name}");
+            }
         }
-    }
+    });
 }
 
 #[test]
 fn flips_and_crops_have_their_probabilities() {
-    manual_seed(0);
-    let image = Tensor::arange(0i64, 16i64, 1i64, Dtype::I64).to_dtype(Dtype::U8).view([1, 4, 4]);
-    let flip = RandomHorizontalFlip::new(0.25).unwrap();
-    let flipped =
-        (0..2000).filter(|_| flip.forward(&image).unwrap().to_vec::<u8>()[0] == 3).count();
-    assert!((420..580).contains(&flipped), "{flipped} of 2000");
-    let crop = RandomCrop::new([2, 2]);
-    let mut places = BTreeMap::new();
-    for _ in 0..1800 {
-        *places.entry(crop.forward(&image).unwrap().to_vec::<u8>()[0]).or_insert(0) += 1;
-    }
-    assert_eq!(places.keys().copied().collect::<Vec<u8>>(), [0, 1, 2, 4, 5, 6, 8, 9, 10]);
-    assert!(places.values().all(|count| (130..270).contains(count)), "{places:?}");
-    // A share of a beta distribution with parameter 0.2 is mostly near 0 or 1.
-    let labels = Tensor::from([0i64, 1]);
-    let batch = Tensor::zeros([2, 1, 4, 4], Dtype::F32);
-    let mut shares = Vec::new();
-    for _ in 0..500 {
-        let (_, mixed) = MixUp::new(0.2, 2).unwrap().forward(&batch, &labels).unwrap();
-        shares.push(mixed.to_vec::<f32>()[0]);
-    }
-    let mean = shares.iter().sum::<f32>() / 500.0;
-    let outside = shares.iter().filter(|s| !(0.1..0.9).contains(*s)).count();
-    assert!((0.42..0.58).contains(&mean) && outside > 280, "{mean} {outside}");
+    torchrs::fork_rng(|| {
+        manual_seed(0);
+        let image =
+            Tensor::arange(0i64, 16i64, 1i64, Dtype::I64).to_dtype(Dtype::U8).view([1, 4, 4]);
+        let flip = RandomHorizontalFlip::new(0.25).unwrap();
+        let flipped =
+            (0..2000).filter(|_| flip.forward(&image).unwrap().to_vec::<u8>()[0] == 3).count();
+        assert!((420..580).contains(&flipped), "{flipped} of 2000");
+        let crop = RandomCrop::new([2, 2]);
+        let mut places = BTreeMap::new();
+        for _ in 0..1800 {
+            *places.entry(crop.forward(&image).unwrap().to_vec::<u8>()[0]).or_insert(0) += 1;
+        }
+        assert_eq!(places.keys().copied().collect::<Vec<u8>>(), [0, 1, 2, 4, 5, 6, 8, 9, 10]);
+        assert!(places.values().all(|count| (130..270).contains(count)), "{places:?}");
+        // A share of a beta distribution with parameter 0.2 is mostly near 0 or 1.
+        let labels = Tensor::from([0i64, 1]);
+        let batch = Tensor::zeros([2, 1, 4, 4], Dtype::F32);
+        let mut shares = Vec::new();
+        for _ in 0..500 {
+            let (_, mixed) = MixUp::new(0.2, 2).unwrap().forward(&batch, &labels).unwrap();
+            shares.push(mixed.to_vec::<f32>()[0]);
+        }
+        let mean = shares.iter().sum::<f32>() / 500.0;
+        let outside = shares.iter().filter(|s| !(0.1..0.9).contains(*s)).count();
+        assert!((0.42..0.58).contains(&mean) && outside > 280, "{mean} {outside}");
+    });
 }
 
 #[test]

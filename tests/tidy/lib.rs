@@ -13,6 +13,7 @@ pub mod ops;
 pub mod packages;
 pub mod reach;
 pub mod rows;
+pub mod seeds;
 pub mod source;
 mod tree;
 

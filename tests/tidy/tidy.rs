@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use torchrs_tidy::packages::Packages;
-use torchrs_tidy::{Fault, Tree, docs, floors, generated, heads, ops, reach, rows};
+use torchrs_tidy::{Fault, Tree, docs, floors, generated, heads, ops, reach, rows, seeds};
 
 fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
@@ -65,4 +65,9 @@ fn links_and_paths_lead_somewhere() {
 fn generated_tables_are_fresh() {
     none(generated::check(tree()));
     none(generated::check_contents(root(), tree()));
+}
+
+#[test]
+fn tests_draw_numbers_of_their_own() {
+    none(seeds::check(tree()));
 }

@@ -438,47 +438,50 @@ mod tests {
 
     #[test]
     fn a_transform_gets_what_it_would_of_the_whole_image() {
-        use crate::data::transforms::{
-            CenterCrop, Normalize, RandomHorizontalFlip, RandomResizedCrop, ToDtype, Transform,
-        };
-        let root = tempfile::tempdir().unwrap();
-        let wide = fs::read(Path::new(FIXTURES).join("../jpeg/wide_420.jpg")).unwrap();
-        save(root.path(), "a/wide.jpg", &wide);
-        save(root.path(), "b/plain.png", &gradient(50, 40));
-        save(
-            root.path(),
-            "c/progressive.jpg",
-            &fs::read(Path::new(FIXTURES).join("progressive.jpg")).unwrap(),
-        );
-        let last = [
-            ToDtype::new(crate::Dtype::F32, true).into(),
-            Normalize::new(&[0.5, 0.4, 0.3], &[0.2, 0.3, 0.4]).unwrap().into(),
-        ];
-        let random = [
-            RandomResizedCrop::new([12, 9]).unwrap().into(),
-            RandomHorizontalFlip::new(0.5).unwrap().into(),
-        ];
-        let random = Compose::new(random.into_iter().chain(last.clone()));
-        let middle = Compose::new([CenterCrop::new([11, 15]).into()].into_iter().chain(last));
-        for transform in [random, middle] {
-            let data = ImageFolder::with_transform(root.path(), transform.clone()).unwrap();
-            for index in 0..data.len() {
-                let image = crate::data::datasets::read_image(data.path(index)).unwrap();
-                crate::manual_seed(index as u64);
-                let whole = transform.forward(&image).unwrap();
-                crate::manual_seed(index as u64);
-                let (made, class) = data.get(index).unwrap();
-                assert_eq!((made.shape(), class), (whole.shape(), index as i64));
-                assert_eq!(made.to_vec::<f32>(), whole.to_vec::<f32>());
+        crate::fork_rng(|| {
+            use crate::data::transforms::{
+                CenterCrop, Normalize, RandomHorizontalFlip, RandomResizedCrop, ToDtype, Transform,
+            };
+            let root = tempfile::tempdir().unwrap();
+            let wide = fs::read(Path::new(FIXTURES).join("../jpeg/wide_420.jpg")).unwrap();
+            save(root.path(), "a/wide.jpg", &wide);
+            save(root.path(), "b/plain.png", &gradient(50, 40));
+            save(
+                root.path(),
+                "c/progressive.jpg",
+                &fs::read(Path::new(FIXTURES).join("progressive.jpg")).unwrap(),
+            );
+            let last = [
+                ToDtype::new(crate::Dtype::F32, true).into(),
+                Normalize::new(&[0.5, 0.4, 0.3], &[0.2, 0.3, 0.4]).unwrap().into(),
+            ];
+            let random = [
+                RandomResizedCrop::new([12, 9]).unwrap().into(),
+                RandomHorizontalFlip::new(0.5).unwrap().into(),
+            ];
+            let random = Compose::new(random.into_iter().chain(last.clone()));
+            let middle = Compose::new([CenterCrop::new([11, 15]).into()].into_iter().chain(last));
+            for transform in [random, middle] {
+                let data = ImageFolder::with_transform(root.path(), transform.clone()).unwrap();
+                for index in 0..data.len() {
+                    let image = crate::data::datasets::read_image(data.path(index)).unwrap();
+                    crate::manual_seed(index as u64);
+                    let whole = transform.forward(&image).unwrap();
+                    crate::manual_seed(index as u64);
+                    let (made, class) = data.get(index).unwrap();
+                    assert_eq!((made.shape(), class), (whole.shape(), index as i64));
+                    assert_eq!(made.to_vec::<f32>(), whole.to_vec::<f32>());
+                }
             }
-        }
-        save(root.path(), "a/wide.jpg", &wide[..wide.len() / 2]);
-        let large = Compose::new([CenterCrop::new([30, 200]).into()]);
-        let data = ImageFolder::with_transform(root.path(), large).unwrap();
-        let error = data.get(0).unwrap_err().to_string();
-        assert!(error.contains("wide.jpg: cannot be decoded: it ends too early"), "{error}");
-        let error = crate::catch(|| data.normalize([0.0; 3], [1.0; 3])).unwrap_err().to_string();
-        assert!(error.contains("add Normalize there"), "{error}");
+            save(root.path(), "a/wide.jpg", &wide[..wide.len() / 2]);
+            let large = Compose::new([CenterCrop::new([30, 200]).into()]);
+            let data = ImageFolder::with_transform(root.path(), large).unwrap();
+            let error = data.get(0).unwrap_err().to_string();
+            assert!(error.contains("wide.jpg: cannot be decoded: it ends too early"), "{error}");
+            let error =
+                crate::catch(|| data.normalize([0.0; 3], [1.0; 3])).unwrap_err().to_string();
+            assert!(error.contains("add Normalize there"), "{error}");
+        });
     }
 
     #[test]

@@ -124,27 +124,30 @@ fn modules_of_ones_own_have_rows_with_their_fields_names() {
 
 #[test]
 fn the_model_stays_as_it_was() {
-    let net = net();
-    net.tied.eval();
-    let norm =
-        |net: &Net| net.named_buffers().iter().map(|(_, b)| b.to_vec::<f64>()).collect::<Vec<_>>();
-    net.forward(&Tensor::rand([5, 8], F32)).sum().backward();
-    let before = (norm(&net), default_generator().get_state(), net.is_training());
-    let grads = |net: &Net| {
-        net.parameters().iter().map(|p| p.grad().map(|g| g.to_vec::<f32>())).collect::<Vec<_>>()
-    };
-    let had = grads(&net);
-    let text = summary_with(&net, |net| {
-        net.train();
-        net.forward(&Tensor::rand([5, 8], F32))
+    torchrs::fork_rng(|| {
+        let net = net();
+        net.tied.eval();
+        let norm = |net: &Net| {
+            net.named_buffers().iter().map(|(_, b)| b.to_vec::<f64>()).collect::<Vec<_>>()
+        };
+        net.forward(&Tensor::rand([5, 8], F32)).sum().backward();
+        let before = (norm(&net), default_generator().get_state(), net.is_training());
+        let grads = |net: &Net| {
+            net.parameters().iter().map(|p| p.grad().map(|g| g.to_vec::<f32>())).collect::<Vec<_>>()
+        };
+        let had = grads(&net);
+        let text = summary_with(&net, |net| {
+            net.train();
+            net.forward(&Tensor::rand([5, 8], F32))
+        });
+        assert_eq!(text.rows[0].output(), "[5, 4]");
+        assert_eq!((norm(&net), default_generator().get_state(), net.is_training()), before);
+        assert_eq!(grads(&net), had);
+        // Also after a failure.
+        assert!(torchrs::catch(|| summary(&net, [5, 9])).is_err());
+        assert_eq!((norm(&net), default_generator().get_state(), net.is_training()), before);
+        assert_eq!(summary(&net, [5, 8]).rows.len(), 12);
     });
-    assert_eq!(text.rows[0].output(), "[5, 4]");
-    assert_eq!((norm(&net), default_generator().get_state(), net.is_training()), before);
-    assert_eq!(grads(&net), had);
-    // Also after a failure.
-    assert!(torchrs::catch(|| summary(&net, [5, 9])).is_err());
-    assert_eq!((norm(&net), default_generator().get_state(), net.is_training()), before);
-    assert_eq!(summary(&net, [5, 8]).rows.len(), 12);
 }
 
 #[test]
