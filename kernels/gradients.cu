@@ -86,6 +86,18 @@ extern "C" __global__ void __launch_bounds__(256) scale_by_norm(List list, doubl
     walk_any<true>(piece(list), f);
 }
 
+// Multiplies by a number that is divided by another, if there is one; by 0 where that is 0. By 1 is no work.
+extern "C" __global__ void __launch_bounds__(256)
+scale_by(List list, const void* number, i32 format, const void* divisor, i32 divisor_format) {
+    Scale f = {load<double>(number, format)};
+    if (divisor) {
+        double by = load<double>(divisor, divisor_format);
+        f.factor = by == 0.0 ? 0.0 : f.factor / by;
+    }
+    if (f.factor == 1.0) return;
+    walk_any<true>(piece(list), f);
+}
+
 // Sums of powers of absolute values, or the largest of them for an order of 0.
 struct Measure {
     double order, sum;

@@ -72,6 +72,10 @@ impl Network for LlamaForCausalLM {
         self.forward(x).flatten(0, 1)
     }
 
+    fn loss(&self, x: &Tensor, y: &Tensor) -> Tensor {
+        self.token_loss(x, y)
+    }
+
     fn sample_text(&self, bytes: usize, context: usize) -> Option<String> {
         let generate = |prompt: &Tensor, options: GenerateOptions| self.generate(prompt, options);
         sample_bytes(self, bytes, context, generate)

@@ -220,8 +220,7 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
             let poisoned = args.poison.is_some_and(|p| p.hits(learner.steps() + 1, rank));
             let done = learner.step(&mut batches, |model, (x, y)| {
                 let spoilt = (poisoned && x.dtype().is_floating_point()).then(|| x * f64::NAN);
-                let logits = || model.logits(spoilt.as_ref().unwrap_or(x));
-                settings.amp.run(device, || F::cross_entropy(&logits(), &y.flatten(0, -1)))
+                settings.amp.run(device, || model.loss(spoilt.as_ref().unwrap_or(x), y))
             });
             let missing =
                 || Error::Other("the loader's epoch is shorter than its sampler's".into());

@@ -7,7 +7,7 @@ use torchrs::models::{
     GPT2Config, GPT2LMHeadModel, GenerateOptions, MobileNetV2, ResNet, mobilenet_v2, resnet18,
 };
 use torchrs::nn::parallel::FullyShardOptions;
-use torchrs::nn::{self, Forward, Module};
+use torchrs::nn::{self, Forward, Module, functional as F};
 use torchrs::ops::Pool2dOptions;
 use torchrs::optim::lr_scheduler::WarmupCosineLR;
 use torchrs::optim::{
@@ -25,6 +25,11 @@ use crate::sharding::shard_each;
 pub trait Network: Module {
     /// One row of logits per target.
     fn logits(&self, x: &Tensor) -> Tensor;
+
+    /// The mean cross entropy against `y`.
+    fn loss(&self, x: &Tensor, y: &Tensor) -> Tensor {
+        F::cross_entropy(&self.logits(x), &y.flatten(0, -1))
+    }
 
     /// Text that the model makes up, if it is a language model, with so many tokens before each.
     fn sample_text(&self, _bytes: usize, _context: usize) -> Option<String> {
@@ -45,6 +50,9 @@ pub trait Network: Module {
 impl<N: Network + ?Sized> Network for Box<N> {
     fn logits(&self, x: &Tensor) -> Tensor {
         (**self).logits(x)
+    }
+    fn loss(&self, x: &Tensor, y: &Tensor) -> Tensor {
+        (**self).loss(x, y)
     }
     fn sample_text(&self, bytes: usize, context: usize) -> Option<String> {
         (**self).sample_text(bytes, context)
@@ -160,6 +168,10 @@ pub fn gpt_config(vocabulary: usize, context: usize) -> GPT2Config {
 impl Network for GPT2LMHeadModel {
     fn logits(&self, x: &Tensor) -> Tensor {
         self.forward(x).flatten(0, 1)
+    }
+
+    fn loss(&self, x: &Tensor, y: &Tensor) -> Tensor {
+        self.token_loss(x, y)
     }
 
     fn sample_text(&self, bytes: usize, context: usize) -> Option<String> {

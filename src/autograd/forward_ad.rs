@@ -351,8 +351,14 @@ pub(super) fn push_forward(
         })
         .collect();
     let wanted: SmallVec<[bool; 4]> = tangents.iter().map(Option::is_some).collect();
-    let ctx =
-        BackwardCtx { grads: &cotangents, node, wanted: Some(&wanted), places: &[], part: None };
+    let ctx = BackwardCtx {
+        grads: &cotangents,
+        node,
+        wanted: Some(&wanted),
+        places: &[],
+        part: None,
+        keep: true,
+    };
     let grads = node.call(backward, ctx);
     let mut pairs: Vec<(Tensor, &Tensor)> = Vec::new();
     for (i, (found, tangent)) in grads.into_iter().zip(tangents).enumerate() {

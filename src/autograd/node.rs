@@ -240,8 +240,8 @@ impl Node {
                 self.0.name
             )))
         };
-        let out =
-            self.call(backward.get(), BackwardCtx { grads, node: self, wanted, places, part });
+        let out = self
+            .call(backward.get(), BackwardCtx { grads, node: self, wanted, places, part, keep });
         if put_back {
             self.0.state.lock().backward = Some(backward);
         }
@@ -287,6 +287,7 @@ pub struct BackwardCtx<'a> {
     pub(crate) places: &'a [Option<Tensor>],
     /// Where it is said that the gradient of the only input is a part, if that is understood.
     pub(super) part: Option<&'a OnceLock<Part>>,
+    pub(super) keep: bool,
 }
 
 impl BackwardCtx<'_> {
@@ -294,6 +295,11 @@ impl BackwardCtx<'_> {
     /// the whole is wanted.
     pub(crate) fn is_of_part(&self, part: Part) -> bool {
         self.part.is_some_and(|place| place.set(part).is_ok())
+    }
+
+    /// Whether the graph stays for another pass: if not, what was saved may be written over by the only one.
+    pub(crate) fn keeps_graph(&self) -> bool {
+        self.keep
     }
 
     /// Where the gradient of input `i` will be kept, if nothing else is to be added to it nor looks at it: a dense

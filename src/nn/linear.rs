@@ -1,7 +1,9 @@
 //! Linear layers (`torch/nn/modules/linear.py`).
 
 use super::display::python_bool;
+use super::functional::{LinearCrossEntropyOptions, linear_cross_entropy};
 use super::{Forward, Module, Parameter, init};
+use crate::error::{Error, throw};
 use crate::tensor::{Dtype, Tensor};
 
 /// `y = x A^T + b` on the last dimension (`torch.nn.Linear`). Weight and bias start uniform within
@@ -45,6 +47,37 @@ impl Linear {
     /// Size of the last dimension of the output.
     pub fn out_features(&self) -> usize {
         self.weight.shape()[0]
+    }
+
+    /// The cross entropy of this layer's outputs, as scores of classes, against `target`, without all outputs in memory at
+    /// once: [`linear_cross_entropy`] with its weight and bias. For the last layer of a model with many classes.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{Forward, Linear, functional as F}};
+    /// let layer = Linear::new(3, 5);
+    /// let (x, target) = (Tensor::randn([2, 3], Dtype::F32), Tensor::from([4i64, 0]));
+    /// let loss = layer.cross_entropy(&x, &target, Default::default());
+    /// assert!((loss.item() - F::cross_entropy(&layer.forward(&x), &target).item()).abs() < 1e-5);
+    /// ```
+    ///
+    /// # Panics
+    /// As [`linear_cross_entropy`]; throws [`Error::Argument`] for a `linear_bias` in the options.
+    #[track_caller]
+    #[crate::nn::forward]
+    pub fn cross_entropy(
+        &self,
+        input: &Tensor,
+        target: &Tensor,
+        options: LinearCrossEntropyOptions,
+    ) -> Tensor {
+        if options.linear_bias.is_some() {
+            let message =
+                "is given, but the layer has its own: call `linear_cross_entropy` with one of them";
+            throw(Error::argument("Linear::cross_entropy", "linear_bias", message));
+        }
+        let linear_bias = self.bias.as_deref().cloned();
+        let options = LinearCrossEntropyOptions { linear_bias, ..options };
+        linear_cross_entropy(input, &self.weight, target, options)
     }
 
     fn settings(&self) -> String {

@@ -49,6 +49,7 @@ mod hooks;
 pub mod init;
 mod instance_norm;
 mod linear;
+mod linear_loss;
 mod loss;
 mod loss_options;
 mod materialise;
@@ -86,6 +87,7 @@ pub use functional::PairwiseDistanceOptions;
 pub use hooks::Hooked;
 pub use instance_norm::{InstanceNorm1d, InstanceNorm2d, InstanceNorm3d};
 pub use linear::{Identity, Linear};
+pub use linear_loss::{LinearCrossEntropyLoss, LinearCrossEntropyLossOptions};
 pub use loss::{BCEWithLogitsLoss, CrossEntropyLoss, Loss, NLLLoss};
 pub use loss_options::{
     BCELoss, CTCLoss, CosineEmbeddingLoss, GaussianNLLLoss, HingeEmbeddingLoss, HuberLoss,

@@ -4,12 +4,13 @@ use crate::autograd::no_grad;
 use crate::cuda::cuda_args;
 use crate::cuda::{Kernel, Program, launch::Argument, launch::Shape, sources::program, traffic};
 use crate::loops::Format;
-use crate::ops::gpu::Gpu;
+use crate::ops::gpu::{Gpu, address};
 use crate::tensor::{Dtype, Tensor};
 
 pub(in crate::ops) static PROGRAM: Program = program!("gradients": "pieces.cuh", "gradients.cu");
 static UNSCALE: Kernel = Kernel::new(&PROGRAM, "unscale");
 static SCALE: Kernel = Kernel::new(&PROGRAM, "scale_by_norm");
+static SCALE_BY: Kernel = Kernel::new(&PROGRAM, "scale_by");
 static MEASURE: Kernel = Kernel::new(&PROGRAM, "measure");
 static NORM: Kernel = Kernel::new(&PROGRAM, "finish_norm");
 
@@ -125,6 +126,20 @@ pub(crate) fn total_norm(gpu: Gpu, tensors: &[Tensor], order: f64) -> Tensor {
     // SAFETY: all pieces, and one number.
     unsafe { gpu.launch(&NORM, Shape::row(1, 256), cuda_args!(from, count, order, to)) };
     out
+}
+
+/// Multiplies by `number`, over `divisor` if there is one, and by 0 where that is 0; both are numbers on the GPU.
+#[track_caller]
+pub(crate) fn scale_by(gpu: Gpu, tensors: &[Tensor], number: &Tensor, divisor: Option<&Tensor>) {
+    let (from, from_format) = (number.device_ptr(), format(number.dtype()));
+    let (over, over_format) = (address(divisor), divisor.map_or(0, |d| format(d.dtype())));
+    for (list, blocks) in lists(tensors) {
+        let args = cuda_args!(list, from, from_format, over, over_format);
+        traffic::rewritten(|| list.bytes());
+        // SAFETY: dense tensors of these types and sizes; two numbers at the most.
+        unsafe { gpu.launch(&SCALE_BY, Shape::row(blocks, 256), args) };
+    }
+    tensors.iter().for_each(|t| t.storage().bump_version());
 }
 
 /// Multiplies by `most / (norm + 1e-6)` where that is below 1 or NaN; `norm` is a number on the GPU.

@@ -45,7 +45,10 @@ pub use image::unfold::UnfoldOptions;
 pub use indexing::embedding_bag::{BagMode, EmbeddingBagOptions};
 pub use indexing::reduction::ScatterReduce;
 pub use indexing::search::SearchOptions;
-pub use loss::cross_entropy::{CrossEntropyOptions, NLLLossOptions, Reduction};
+pub use loss::cross_entropy::{
+    Chunks, CrossEntropyOptions, LinearCrossEntropyOptions, NLLLossOptions, Reduction,
+    linear_cross_entropy,
+};
 pub use loss::ctc_loss::{CTCLossOptions, ctc_loss};
 pub use pool::max::{Pool1dOptions, Pool2dOptions, Pool3dOptions, PoolOptions};
 pub use reduce::distinct::Unique;

@@ -5,6 +5,7 @@ mod advice;
 mod ahead;
 mod counted;
 mod equal;
+mod losses;
 mod meta;
 mod switches;
 mod uses;

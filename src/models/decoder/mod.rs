@@ -19,7 +19,7 @@ pub(super) use generate::{NextToken, generate};
 pub(super) use mask::attention;
 
 use crate::error::{Error, throw};
-use crate::nn::functional::cross_entropy;
+use crate::nn::{Linear, functional::LinearCrossEntropyOptions};
 use crate::tensor::{Dtype, Tensor};
 
 /// What goes into a forward besides the tokens.
@@ -76,13 +76,33 @@ pub(super) fn check_positions(model: &str, positions: &Tensor, input_ids: &Tenso
     }
 }
 
-/// The mean cross-entropy of each token's guess of the next one. `logits` gives those of all tokens; `call` is for errors.
+/// The mean cross-entropy of what `head` makes of each token's features against `targets`, of which those of -100 do not
+/// count; `call` is for errors.
+#[track_caller]
+pub(super) fn token_loss(
+    call: &str,
+    head: &Linear,
+    [input_ids, targets]: [&Tensor; 2],
+    features: impl FnOnce() -> Tensor,
+) -> Tensor {
+    if targets.shape() != input_ids.shape() || targets.dim() != 2 {
+        let (tokens, targets) = (input_ids.shape(), targets.shape());
+        let message = format!(
+            "input_ids is {tokens:?} and targets {targets:?}; both must be [batch, length]"
+        );
+        throw(Error::shape(call, message));
+    }
+    let options = LinearCrossEntropyOptions::default();
+    head.cross_entropy(&features().flatten(0, 1), &targets.flatten(0, 1), options)
+}
+
+/// [`token_loss`] of each token's guess of the next one.
 #[track_caller]
 pub(super) fn next_token_loss(
     call: &str,
-    input_ids: &Tensor,
-    labels: &Tensor,
-    logits: impl FnOnce() -> Tensor,
+    head: &Linear,
+    [input_ids, labels]: [&Tensor; 2],
+    features: impl FnOnce() -> Tensor,
 ) -> Tensor {
     if labels.shape() != input_ids.shape() || labels.dim() != 2 || labels.size(1) < 2 {
         let message = format!(
@@ -92,7 +112,9 @@ pub(super) fn next_token_loss(
         );
         throw(Error::shape(call, message));
     }
-    let guesses = labels.size(1) - 1;
-    let logits = logits().narrow(1, 0, guesses).flatten(0, 1);
-    cross_entropy(&logits, &labels.narrow(1, 1, guesses).flatten(0, 1))
+    // The last one guesses what is not there. Whole rows spare a copy of features.
+    let [batch, length] = [labels.shape()[0], labels.shape()[1]];
+    let next = labels.narrow(1, 1, length - 1).to_dtype(Dtype::I64);
+    let none = Tensor::full([batch, 1], -100, (Dtype::I64, labels.device()));
+    token_loss(call, head, [input_ids, &Tensor::cat(&[next, none], 1)], features)
 }

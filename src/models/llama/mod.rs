@@ -161,15 +161,31 @@ impl LlamaForCausalLM {
     }
 
     /// The mean cross-entropy of each token's guess of the next one (`model(input_ids,
-    /// labels=labels).loss`). `labels` are usually `input_ids`; those of -100 do not count.
+    /// labels=labels).loss`). `labels` are usually `input_ids`; those of -100 do not count. Not all logits are in
+    /// memory at once where they are many: [`Linear::cross_entropy`].
     ///
     /// # Panics
     /// As [`LlamaModel::forward_with`]; throws [`Error::Shape`] for labels of another shape and for
     /// less than two tokens.
     #[track_caller]
+    #[crate::nn::forward]
     pub fn loss(&self, input_ids: &Tensor, labels: &Tensor) -> Tensor {
-        let logits = || self.forward(input_ids);
-        decoder::next_token_loss("LlamaForCausalLM::loss", input_ids, labels, logits)
+        let features = || self.model.forward_with(input_ids, DecoderInputs::default());
+        let tokens = [input_ids, labels];
+        decoder::next_token_loss("LlamaForCausalLM::loss", &self.lm_head, tokens, features)
+    }
+
+    /// The mean cross-entropy of each token's guess against its own target, which is the next token already: as
+    /// [`loss`](Self::loss) otherwise, also of a single token.
+    ///
+    /// # Panics
+    /// As that.
+    #[track_caller]
+    #[crate::nn::forward]
+    pub fn token_loss(&self, input_ids: &Tensor, targets: &Tensor) -> Tensor {
+        let features = || self.model.forward_with(input_ids, DecoderInputs::default());
+        let tokens = [input_ids, targets];
+        decoder::token_loss("LlamaForCausalLM::token_loss", &self.lm_head, tokens, features)
     }
 
     /// `input_ids`, `[batch, length]`, with what the model makes of them, `[batch, length + new]`.

@@ -452,6 +452,8 @@ pub fn gaussian_nll_loss(
     reduce(losses + constant, options.reduction)
 }
 
+pub use crate::ops::{Chunks, LinearCrossEntropyOptions, linear_cross_entropy};
+
 methods! {
     cross_entropy(x, target: &Tensor);
     cross_entropy_with(x, target: &Tensor, options: CrossEntropyOptions);

@@ -5,7 +5,9 @@ use torchrs::nn::functional::{
     self as F, BCEWithLogitsOptions, CTCLossOptions, GaussianNLLOptions, KLDivOptions,
     MultiMarginOptions, PoissonNLLOptions, TripletMarginOptions,
 };
-use torchrs::ops::{CrossEntropyOptions, NLLLossOptions, Reduction};
+use torchrs::ops::{
+    Chunks, CrossEntropyOptions, LinearCrossEntropyOptions, NLLLossOptions, Reduction,
+};
 
 use super::Table;
 use crate::arg::{Arg, Call, Outcome, lacks};
@@ -56,6 +58,24 @@ fn classes(t: &mut Table) {
             label_smoothing: c.float(usize::MAX, "label_smoothing", 0.0)?,
         };
         Ok(F::cross_entropy_with(x, target, options.clone()))
+    });
+    t.op("nn.functional.linear_cross_entropy", |c| {
+        let (x, w, target) =
+            (c.tensor(0, "input")?, c.tensor(1, "linear_weight")?, c.tensor(2, "target")?);
+        let ignore_index = match c.given(usize::MAX, "ignore_index") {
+            true => Some(c.int(usize::MAX, "ignore_index", -100)?),
+            false => None,
+        };
+        // The same numbers come of chunks, where there may be some.
+        let options = LinearCrossEntropyOptions {
+            linear_bias: c.maybe_tensor(usize::MAX, "linear_bias")?.cloned(),
+            weight: c.maybe_tensor(usize::MAX, "weight")?.cloned(),
+            reduction: reduction(c)?,
+            ignore_index,
+            label_smoothing: c.float(usize::MAX, "label_smoothing", 0.0)?,
+            chunks: Chunks::Rows(3),
+        };
+        Ok(F::linear_cross_entropy(x, w, target, options))
     });
     t.op("nn.functional.nll_loss", |c| {
         let (x, target) = pair(c)?;

@@ -54,16 +54,12 @@ pub fn gpt2(bench: &Bench) -> Result<()> {
     let (batch, length, vocabulary) = (bench.size(16, 2), sizes.length, sizes.vocabulary as i64);
     let model = sizes.model(bench);
     let x = Tensor::randint(0, vocabulary, [batch, length], Dtype::I64).to_device(GPU);
-    let y = Tensor::randint(0, vocabulary, [batch * length], Dtype::I64).to_device(GPU);
+    let y = Tensor::randint(0, vocabulary, [batch, length], Dtype::I64).to_device(GPU);
     let options = AdamWOptions { lr: 1e-4, ..Default::default() };
     let mut optimizer = AdamW::new(model.parameters(), options);
     bench.device("train_gpt2_124M_bf16", "tok/s", (batch * length) as f64, move || {
         optimizer.zero_grad();
-        let loss = precision(Dtype::BF16, || {
-            let scores = model.forward(&x).reshape([(batch * length) as i64, vocabulary]);
-            F::cross_entropy(&scores, &y)
-        });
-        loss.backward();
+        precision(Dtype::BF16, || model.token_loss(&x, &y)).backward();
         optimizer.step();
     });
     Ok(())

@@ -17,7 +17,7 @@ use crate::tensor::{Dtype, Tensor};
 pub(in crate::ops) static FOLDS: Family =
     family!("cross_entropy": "fold.cuh", "rows.cuh", "refusal.cuh", "cross_entropy.cu", "fold_entries.cuh")
         .with(&[(FLOATS, &["Loss"]), (&[Format::F64, Format::F32], &["Average"])]);
-pub(in crate::ops) static ROWS: Family = family!("cross_entropy_backward": "fold.cuh", "rows.cuh", "refusal.cuh", "cross_entropy.cu", "rows_entries.cuh").with(&[(FLOATS, &["Gradient"])]);
+pub(in crate::ops) static ROWS: Family = family!("cross_entropy_backward": "fold.cuh", "rows.cuh", "refusal.cuh", "cross_entropy.cu", "rows_entries.cuh").with(&[(FLOATS, &["Gradient", "Step"])]);
 pub(in crate::ops) static NLL: Family =
     family!("nll": "refusal.cuh", "nll.cu").with(&[(FLOATS, &["Nll"])]);
 
@@ -37,10 +37,11 @@ struct Classes {
     out: *mut u8,
     rows: i64,
     classes: i64,
+    step: i64,
     ignored: i64,
     smoothing: f64,
     one: i32,
-    reserved: i32,
+    first: i32,
     refusal: Refusal,
 }
 
@@ -99,10 +100,11 @@ fn classes(batch: &Batch, smoothing: f64, all_weights: Option<&Tensor>) -> Class
         out: null_mut(),
         rows: batch.target.numel() as i64,
         classes: batch.x.shape()[1] as i64,
+        step: batch.x.strides()[0] as i64,
         ignored: batch.ignore_index,
         smoothing,
         one: 0,
-        reserved: 0,
+        first: 0,
         refusal: Refusal::NONE,
     }
 }
@@ -110,15 +112,30 @@ fn classes(batch: &Batch, smoothing: f64, all_weights: Option<&Tensor>) -> Class
 /// The rows' logarithms of sums of exponentials, losses and weights, in the type of computation.
 #[track_caller]
 pub(super) fn forward(gpu: Gpu, batch: &Batch, smoothing: f64) -> [Tensor; 3] {
-    let all_weights = batch.weight.as_ref().filter(|_| smoothing > 0.0).map(Tensor::sum);
     let out = [(); 3].map(|()| wide(batch, &[batch.target.numel()]));
+    forward_into(gpu, "cross_entropy", batch, smoothing, &out, 0);
+    out
+}
+
+/// [`forward`] into lists that are there, of rows that so many others come before.
+#[track_caller]
+pub(super) fn forward_into(
+    gpu: Gpu,
+    op: &'static str,
+    batch: &Batch,
+    smoothing: f64,
+    out: &[Tensor; 3],
+    first: usize,
+) {
+    let all_weights = batch.weight.as_ref().filter(|_| smoothing > 0.0).map(Tensor::sum);
     let [lse, losses, weights] = out.each_ref().map(Tensor::device_ptr);
-    let refusal = gpu.refusal("cross_entropy", "target", Rule::Class);
+    let refusal = gpu.refusal(op, "target", Rule::Class);
     let op = Classes {
         lse,
         losses,
         weights,
         refusal,
+        first: first as i32,
         ..classes(batch, smoothing, all_weights.as_ref())
     };
     let x = &batch.x;
@@ -127,7 +144,6 @@ pub(super) fn forward(gpu: Gpu, batch: &Batch, smoothing: f64) -> [Tensor; 3] {
     // SAFETY: dense tensors of these types, made in `Batch::new`; the results are new.
     let done = unsafe { fold::fold(&operation, &plan, &[x.device_ptr()], op, gpu.stream()) };
     done.unwrap_or_else(|error| throw(error));
-    out
 }
 
 /// The sum of the losses over the sum of the weights, of type `to`, and that sum.
@@ -181,6 +197,38 @@ pub(super) fn backward(
     // SAFETY: the kernel's parameter; dense tensors of these types, `out` is new.
     unsafe { gpu.launch(kernel, shape, crate::cuda::cuda_args!(op)) };
     out
+}
+
+/// The rows' losses and weights, into lists that are there, and the gradients of the scores in their place, for a
+/// gradient of 1 of each loss, divided by `total` if there is one. So many rows come `first`. The scores' rows may have
+/// room behind them, which is written over.
+#[track_caller]
+pub(super) fn step(
+    gpu: Gpu,
+    batch: &Batch,
+    smoothing: f64,
+    [losses, weights]: [&Tensor; 2],
+    total: Option<&Tensor>,
+    first: usize,
+) {
+    let all_weights = batch.weight.as_ref().filter(|_| smoothing > 0.0).map(Tensor::sum);
+    let op = Classes {
+        losses: losses.device_ptr(),
+        weights: weights.device_ptr(),
+        total: address(total),
+        out: batch.x.device_ptr(),
+        first: first as i32,
+        refusal: gpu.refusal("linear_cross_entropy", "target", Rule::Class),
+        ..classes(batch, smoothing, all_weights.as_ref())
+    };
+    let (rows, n) = (batch.target.numel(), op.step as usize);
+    let format = format_of(batch.x.dtype());
+    let (entry, shape) = rows_shape("linear_cross_entropy", rows, n, format, &[op.x, op.out])
+        .unwrap_or_else(|error| throw(error));
+    let kernel = ROWS.kernel(format, "Step", entry);
+    // SAFETY: the kernel's parameter; dense tensors of these types, of which the scores are the caller's own.
+    unsafe { gpu.launch(kernel, shape, crate::cuda::cuda_args!(op)) };
+    batch.x.storage().bump_version();
 }
 
 /// Minus the weight of every row's class, 0 for the ignored.

@@ -13,9 +13,11 @@
 mod batch;
 mod cpu;
 pub(in crate::ops) mod cuda;
+pub(in crate::ops) mod linear;
 mod nll;
 mod options;
 
+pub use linear::{Chunks, LinearCrossEntropyOptions, linear_cross_entropy};
 pub use options::{CrossEntropyOptions, Reduction};
 
 pub use nll::NLLLossOptions;
@@ -114,12 +116,9 @@ fn fused(batch: &Batch, options: &CrossEntropyOptions, shape: &[usize], result: 
     }
     let (n, reduction) = (target.numel(), options.reduction);
     let smoothing = options.label_smoothing;
-    let lse = Tensor::empty([n], x.dtype().compute().on_host());
-    let losses = Tensor::empty([n], x.dtype().compute().on_host());
-    dispatch!(float x.dtype(), "cross_entropy", T => {
-        let rows = rows::<T>(x, target, weight, *ignore_index, smoothing);
-        forward_rows(&rows, lse.data_ptr().cast(), losses.data_ptr().cast());
-    });
+    let list = || Tensor::empty([n], x.dtype().compute().on_host());
+    let (lse, losses) = (list(), list());
+    lse_and_losses(batch, smoothing, [&lse, &losses]);
     let total = match reduction {
         Reduction::Mean => batch.total_weight(),
         _ => 1.0,
@@ -203,6 +202,15 @@ fn rows<'a, T: cpu::Scores>(
             smoothing,
         }
     }
+}
+
+/// Writes the logarithm of the sum of exponentials and the loss of each row, on the host, into dense lists.
+fn lse_and_losses(batch: &Batch, smoothing: f64, [lse, losses]: [&Tensor; 2]) {
+    let Batch { x, target, weight, ignore_index } = batch;
+    dispatch!(float x.dtype(), "cross_entropy", T => {
+        let rows = rows::<T>(x, target, weight, *ignore_index, smoothing);
+        forward_rows(&rows, lse.data_ptr().cast(), losses.data_ptr().cast());
+    });
 }
 
 /// The gradient in one pass; `g` is a number, or one per row.
@@ -293,6 +301,7 @@ fn against_probabilities(x: &Tensor, target: &Tensor, options: &CrossEntropyOpti
 
 crate::ops::table::ops! {
     self { samples, kernels: [cuda::FOLDS, cuda::NLL, cuda::ROWS] }
+    linear { samples }
     nll { samples }
 }
 

@@ -203,13 +203,13 @@ fn offsets(batch: &[usize], a: &[isize], b: &[isize], size: usize) -> Vec<[isize
 
 /// The last two dimensions.
 #[inline]
-fn matrix<T>(t: &Tensor) -> Matrix<*const T> {
+pub(super) fn matrix<T>(t: &Tensor) -> Matrix<*const T> {
     let n = t.dim();
     Matrix { ptr: t.data_ptr().cast(), row: t.strides()[n - 2], column: t.strides()[n - 1] }
 }
 
 #[inline]
-fn place<T>(t: &Tensor) -> Matrix<*mut T> {
+pub(super) fn place<T>(t: &Tensor) -> Matrix<*mut T> {
     let Matrix { ptr, row, column } = matrix::<T>(t);
     Matrix { ptr: ptr.cast_mut(), row, column }
 }

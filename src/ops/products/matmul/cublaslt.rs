@@ -66,7 +66,7 @@ pub(super) unsafe fn start_product(
 }
 
 /// `out = alpha a b + beta start`, of which the last has the result's shape; false where cuBLASLt is not there or does
-/// not compute it.
+/// not compute it. Sums of halves may be f32, and start too then.
 #[track_caller]
 pub(super) fn product(
     gpu: Gpu,
@@ -77,15 +77,16 @@ pub(super) fn product(
     (alpha, beta): (f64, f64),
 ) -> bool {
     let size = [out.shape()[0], out.shape()[1], a.shape()[1]];
-    let Some(kind) = kind(out.dtype()).filter(|_| is_fit(size, 1)) else { return false };
+    let Some(kind) = kind(a.dtype()).filter(|_| is_fit(size, 1)) else { return false };
+    let wide = out.dtype() != a.dtype();
     let [a, b] = [a, b].map(|t| if lie(t, 0).is_some() { t.clone() } else { dense(t) });
     let (Some(left), Some(right)) = (lie(&a, 0), lie(&b, 0)) else { return false };
     let n = size[1];
-    let result = Lie { turned: false, step: n as i64, batch: 0 };
+    let result = Lie { turned: false, step: out.strides()[0] as i64, batch: 0 };
     let to = out.device_ptr();
     let run = |epilogue, at: *const u8, lie, vector, beta| {
         let problem =
-            Problem { kind, size, batch: 1, left, right, start: lie, out: result, epilogue };
+            Problem { kind, wide, size, batch: 1, left, right, start: lie, out: result, epilogue };
         let (left, right) = (a.device_ptr(), b.device_ptr());
         let addresses = Addresses { left, right, start: at, out: to, vector };
         // SAFETY: tensors of this GPU that lie as described; the result is new, or what is added.
@@ -129,6 +130,7 @@ pub(super) fn products(gpu: Gpu, out: &Tensor, a: &Tensor, b: &Tensor, batch: &[
     let result = Lie { turned: false, step: size[1] as i64, batch: step };
     let problem = Problem {
         kind,
+        wide: false,
         size,
         batch: count as usize,
         left,
@@ -236,6 +238,7 @@ pub(super) fn weight_and_bias(g: &Tensor, x: &Tensor, how: Weight) -> Option<(Te
     let result = Lie { turned: false, step: n as i64, batch: (m * n) as i64 };
     let problem = Problem {
         kind: kind(dtype)?,
+        wide: false,
         size: [m, n, rows],
         batch: 1,
         left,

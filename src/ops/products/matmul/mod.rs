@@ -17,6 +17,7 @@ mod cpu;
 mod cublaslt;
 pub(in crate::ops) mod cuda;
 mod epilogue;
+pub(in crate::ops) mod place;
 pub(in crate::ops) mod subtract;
 
 use crate::ops::{

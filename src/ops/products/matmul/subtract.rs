@@ -50,7 +50,17 @@ fn by_library(gpu: Gpu, out: &Tensor, a: &Tensor, b: &Tensor) -> bool {
     let own = Lie { turned: false, step: row as i64, batch: batch as i64 };
     let size = [rows, columns, depth];
     let epilogue = Epilogue::Plain;
-    let problem = Problem { kind, size, batch: count, left, right, start: own, out: own, epilogue };
+    let problem = Problem {
+        kind,
+        wide: false,
+        size,
+        batch: count,
+        left,
+        right,
+        start: own,
+        out: own,
+        epilogue,
+    };
     let at = out.device_ptr();
     let addresses = Addresses {
         left: a.device_ptr(),

@@ -109,6 +109,8 @@ impl Epilogue {
 pub struct Problem {
     /// Type of the elements.
     pub kind: Kind,
+    /// Whether start and result are f32 where the operands are halves.
+    pub wide: bool,
     /// m, n, k; none is 0.
     pub size: [usize; 3],
     /// How many products.
@@ -324,12 +326,13 @@ fn description(table: &Table, problem: &Problem, vector: *mut u8) -> Result<Owne
 
 /// The plan of a problem, if cuBLASLt computes it, with a first vector of the epilogue.
 fn make(table: &Table, (device, problem, alignment): Key, vector: *mut u8) -> Result<Option<Plan>> {
-    let Problem { kind, size: [m, n, k], batch, left, right, start, out, .. } = problem;
+    let Problem { kind, size: [m, n, k], batch, left, right, start, out, wide, .. } = problem;
+    let result = if wide { Kind::F32 } else { kind };
     let layouts = [
         layout(table, kind, batch, k, n, right)?,
         layout(table, kind, batch, m, k, left)?,
-        layout(table, kind, batch, m, n, start)?,
-        layout(table, kind, batch, m, n, out)?,
+        layout(table, result, batch, m, n, start)?,
+        layout(table, result, batch, m, n, out)?,
     ];
     let description = description(table, &problem, vector)?;
     let (mut preference, mut count) = (Object::default(), 0);
@@ -398,6 +401,7 @@ mod tests {
             let row = Lie { step: n as i64, ..left };
             let problem = Problem {
                 kind: Kind::F32,
+                wide: false,
                 size: [1, n, 1],
                 batch: 1,
                 left,

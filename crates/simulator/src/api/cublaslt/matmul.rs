@@ -87,13 +87,17 @@ fn product(description: Handle, layouts: [Handle; 4]) -> Outcome<Product> {
         (F64, _) => (70, F64),
         _ => return Err(Status::NOT_SUPPORTED),
     };
-    let same = layouts.iter().all(|layout| layout.kind == kind);
+    let operands = layouts[0].kind;
+    let same = layouts[1].kind == operands && layouts[2].kind == kind;
+    // Sums of halves may be f32.
+    let same = same && (operands == kind || (kind == F32 && matches!(operands, F16 | BF16)));
+    let wide = operands != kind;
     let bias = matches!(description.bias_kind, -1) || description.bias_kind == kind;
     let epilogue = match description.epilogue {
         PLAIN => true,
         // Sums of f64 have no other epilogue.
-        BIAS => kind != F64,
-        BIAS_GRADIENT | BIAS_GRADIENT_FIRST => kind != F64 && results.batch == 1,
+        BIAS => kind != F64 && !wide,
+        BIAS_GRADIENT | BIAS_GRADIENT_FIRST => kind != F64 && !wide && results.batch == 1,
         _ => false,
     };
     if !same || !bias || !epilogue || (description.compute, description.scale) != compute {
