@@ -5,7 +5,8 @@ usage: peer_gpu_bench.py [--device cuda] [--tiny] [--budget SECONDS] [SECTION ..
 
 Prints one JSON line per row, {"name", "unit", "median_s", "min_s", "rate", "host_s"}. Without a section it reads
 their names from its standard input, a line each, and prints {"done": SECTION} behind the rows of each, so that
-both sides can take turns without starting PyTorch anew. Where PyTorch has a faster way to the same result
+both sides can take turns without starting PyTorch anew. SECTION:compile is a section of training steps whose models
+torch.compile has compiled; its rows say "compiled". Where PyTorch has a faster way to the same result
 (channels_last, fused optimizers), that one is taken. Switches have their defaults on both sides: f32 products are
 exact (the rows called tf32 set the switch), convolutions of f32 tensors may use tf32, and cuDNN's algorithms are
 chosen by its heuristics, not by trying them out.
@@ -18,6 +19,8 @@ import torch, torch.nn as nn, torch.nn.functional as F
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 A = None
 G = 1e-9
+# What rows say of themselves: whether they are of compiled models.
+KIND = {}
 DTYPES = {"bf16": torch.bfloat16, "f32": torch.float32}
 
 
@@ -67,17 +70,17 @@ def samples(call, least, most):
 def emit(name, unit, work, seconds, found):
     seconds = sorted(seconds)
     rate = seconds[0] * 1e6 if unit == "us" else work / seconds[0]
-    row = {"name": name, "unit": unit, "median_s": seconds[len(seconds) // 2], "min_s": seconds[0]}
+    row = {"name": name, "unit": unit, "median_s": seconds[len(seconds) // 2], "min_s": seconds[0], **KIND}
     print(json.dumps({**row, "rate": rate, "host_s": min(host for _, host in found)}), flush=True)
 
 
 def attempt(name, row):
     """A row that fails says so and ends no other; a line before it says which one hangs or ends the process."""
-    print(json.dumps({"begin": name}), flush=True)
+    print(json.dumps({"begin": name, **KIND}), flush=True)
     try:
         row()
     except Exception as error:
-        print(json.dumps({"name": name, "error": f"{type(error).__name__}: {error}"[:400]}), flush=True)
+        print(json.dumps({"name": name, "error": f"{type(error).__name__}: {error}"[:400], **KIND}), flush=True)
     if A.device == "cuda":
         torch.cuda.empty_cache()
 
@@ -214,6 +217,10 @@ def attention():
             on_device(f"{name}_fwdbwd", "TFLOP/s", 3.5 * work, step)
 
 
+def compiled(model):
+    return torch.compile(model) if KIND else model
+
+
 def gpt2_model():
     from peer_bench import gpt
     L, d, H, V, T = size((12, 768, 12, 50257, 1024), (1, 32, 2, 128, 32))
@@ -222,6 +229,7 @@ def gpt2_model():
 
 def gpt2():
     (net, V, T), batch = gpt2_model(), size(16, 2)
+    net = compiled(net)
     x, y = torch.randint(0, V, (batch, T), device=A.device), torch.randint(0, V, (batch * T,), device=A.device)
     opt = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True)
 
@@ -273,14 +281,18 @@ def llama():
     parameters = [*table.parameters(), *blocks.parameters(), *norm.parameters()]
     opt = torch.optim.AdamW(parameters, lr=1e-4, fused=True)
 
+    @compiled
+    def loss_of(x):
+        y = table(x)
+        for block in blocks:
+            y = block(y, cos, sin)
+        logits = F.linear(norm(y), table.weight)
+        return F.cross_entropy(logits[:, :-1].reshape(-1, V), x[:, 1:].reshape(-1))
+
     def step():
         opt.zero_grad()
         with torch.autocast(A.device, torch.bfloat16):
-            y = table(x)
-            for block in blocks:
-                y = block(y, cos, sin)
-            logits = F.linear(norm(y), table.weight)
-            loss = F.cross_entropy(logits[:, :-1].reshape(-1, V), x[:, 1:].reshape(-1))
+            loss = loss_of(x)
         loss.backward()
         opt.step()
     on_device("train_llama_4_blocks_bf16", "tok/s", batch * T, step)
@@ -289,7 +301,7 @@ def llama():
 def bert():
     (L, width, heads), (batch, T) = size((12, 768, 12), (1, 32, 2)), size((32, 512), (2, 16))
     layer = lambda: nn.TransformerEncoderLayer(width, heads, 4 * width, 0.0, "gelu", batch_first=True)
-    net = nn.Sequential(*(layer() for _ in range(L))).to(A.device)
+    net = compiled(nn.Sequential(*(layer() for _ in range(L))).to(A.device))
     x = normal(batch, T, width)
     opt = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True)
 
@@ -317,7 +329,7 @@ def optim():
 def images(name, batch, make):
     """Training steps with channels_last, in f32 (tf32 convolutions) and with autocast to bf16."""
     for short in ("f32", "bf16"):
-        net = make().to(A.device, memory_format=torch.channels_last)
+        net = compiled(make().to(A.device, memory_format=torch.channels_last))
         side, count = size(224, 32), size(batch, 2)
         x = normal(count, 3, side, side).contiguous(memory_format=torch.channels_last)
         y = torch.randint(0, 10, (count,), device=A.device)
@@ -366,10 +378,16 @@ def main():
     where = torch.cuda.get_device_name() if A.device == "cuda" else "the CPU"
     print(json.dumps({"peer": f"PyTorch {torch.__version__} on {where}"}), flush=True)
     for section in A.sections or (line.strip() for line in sys.stdin):
+        name, _, how = section.partition(":")
+        KIND.clear()
+        KIND.update({"compiled": True} if how == "compile" else {})
         try:
-            SECTIONS[section]()
+            SECTIONS[name]()
         except Exception as error:
-            print(json.dumps({"name": f"section {section}", "error": f"{type(error).__name__}: {error}"[:400]}), flush=True)
+            print(json.dumps({"name": f"section {section}", "error": f"{type(error).__name__}: {error}"[:400], **KIND}), flush=True)
+        if KIND:
+            # The next section's models are others.
+            torch.compiler.reset()
         print(json.dumps({"done": section}), flush=True)
 
 

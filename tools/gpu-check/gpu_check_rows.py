@@ -4,12 +4,15 @@ import math, os, shutil, subprocess, sys, time
 
 from gpu_check_run import ROOT, Late, Lines, end, ending, row_of
 
-# The cheap ones first: what there is no time for is missing at the end.
-SECTIONS = ["launches", "bytes", "products", "attention", "gpt2", "llama", "bert", "optim", "resnet50", "alexnet", "vgg19"]
+# What decides most comes first: what there is no time for is missing at the end.
+SECTIONS = ["gpt2", "resnet50", "llama", "attention", "products", "bytes", "optim", "launches", "bert", "alexnet", "vgg19"]
+# Those that PyTorch runs compiled, too, behind the first round; seconds for a row of them, and the least that must be left.
+COMPILED_SECTIONS = ["gpt2", "resnet50", "llama", "bert"]
+COMPILE, LEAST = 120, 45
 # Seconds for a row, its kernels' compilation included; the first of PyTorch's rows waits for its start.
 ROW, START = 30, 60
-TORCHRS, PYTORCH = 0, 1
-NAMES = ("torchrs", "PyTorch")
+TORCHRS, PYTORCH, COMPILED = 0, 1, 2
+NAMES = ("torchrs", "PyTorch", "compiled PyTorch")
 
 
 def interpreter(named):
@@ -30,11 +33,12 @@ class Rows:
 
     def __init__(self, stage, ours, peer, simulated):
         self.stage, self.ours, self.peer_command, self.simulated = stage, ours, peer, simulated
-        self.sides, self.about, self.peer = ({}, {}), None, None
-        self.began = [None, None]
+        self.sides, self.about, self.peer = ({}, {}, {}), None, None
+        self.began = [None, None, None]
 
     def take(self, side, row):
         """Notes a row of a side; whether a section ends with it."""
+        side = COMPILED if row.get("compiled") else side
         if "peer" in row:
             self.about = row["peer"]
             print(f"    {self.about}", flush=True)
@@ -50,7 +54,7 @@ class Rows:
     def lose(self, side, section, why):
         """Notes a row that hung or ended its process."""
         name = self.began[side] or f"section {section}"
-        self.take(side, {"name": name, "error": why})
+        self.take(side, {"name": name, "error": why, "compiled": side == COMPILED})
         return name
 
     def measure(self, sections, rounds):
@@ -63,6 +67,8 @@ class Rows:
                     self.torchrs(section)
                     self.pytorch(section)
                     self.stage.changed()
+                if turn == 0 and not self.simulated:
+                    self.compiled([section for section in COMPILED_SECTIONS if section in sections])
                 if self.stage.left() < 1.1 * (time.monotonic() - start):
                     break
         finally:
@@ -91,7 +97,15 @@ class Rows:
             if lines.status == 0 or skip[-1:] == [f"section {section}"]:
                 return
 
-    def pytorch(self, section):
+    def compiled(self, sections):
+        """PyTorch's rows of compiled models, while there is time to compile."""
+        for section in sections:
+            if self.peer_command and self.stage.left() >= LEAST:
+                print(f"    compiled: {section}, {self.stage.left():.0f} s left", flush=True)
+                self.pytorch(f"{section}:compile", COMPILE)
+                self.stage.changed()
+
+    def pytorch(self, section, seconds=ROW):
         """The same rows of the one process that PyTorch has."""
         if self.peer_command is None or self.stage.left() < 2:
             return
@@ -103,7 +117,7 @@ class Rows:
             self.peer.process.stdin.write(f"{section}\n")
             self.peer.process.stdin.flush()
             while True:
-                line = self.peer.next(START if started and self.about is None else ROW)
+                line = self.peer.next(START if started and self.about is None else seconds)
                 if line is None:
                     raise BrokenPipeError
                 self.stage.write(line)
@@ -113,7 +127,7 @@ class Rows:
             end(self.peer.process)
             why = "took too long" if isinstance(error, Late) else f"the process {ending(self.peer.process.wait())}"
             if self.stage.left() > 1:
-                self.lose(PYTORCH, section, why)
+                self.lose(COMPILED if self.began[COMPILED] else PYTORCH, section, why)
             self.peer = None
 
     def best(self, side, name):
@@ -138,6 +152,11 @@ class Rows:
                     row[f"{key}_error"] = errors[0][:300] if errors else "not run"
             if ours and peer:
                 row["ratio"] = peer["median_s"] / ours["median_s"]
+            compiled = self.best(COMPILED, name)
+            if compiled:
+                row["compiled"] = speed(compiled)
+            if ours and compiled:
+                row["compiled_ratio"] = compiled["median_s"] / ours["median_s"]
             if ours and copy and row["unit"] == "GB/s":
                 row["of_copy"] = row["ours"] / speed(copy)
             kept.append(row)
@@ -145,12 +164,13 @@ class Rows:
 
     def text(self):
         """The table for people, and what it says of each goal."""
-        head = "| row | unit | torchrs | PyTorch | torchrs / PyTorch | of a copy | host us | PyTorch's |"
-        lines = [head, "| --- | --- | --- | --- | --- | --- | --- | --- |"]
+        head = "| row | unit | torchrs | PyTorch | torchrs / PyTorch | of a copy | host us | PyTorch's | compiled | torchrs / compiled |"
+        lines = [head, "| --- " * 10 + "|"]
         show = lambda row, key, form: format(row[key], form) if key in row else row.get(f"{key}_error", "")[:60].replace("|", "/")
         for row in self.table():
             cells = [show(row, "ours", ".4g"), show(row, "peer", ".4g"), show(row, "ratio", ".2f"), show(row, "of_copy", ".0%")]
             cells += [show(row, "ours_host_us", ".1f"), show(row, "peer_host_us", ".1f")]
+            cells += [show(row, "compiled", ".4g"), show(row, "compiled_ratio", ".2f")]
             lines.append(f"| {row['name']} | {row['unit']} | " + " | ".join(cells) + " |")
         return "\n".join(lines + [""] + self.goals())
 

@@ -65,9 +65,15 @@ PEER = HEAD + """
 say(peer="PyTorch 9 on a GPU")
 for section in map(str.strip, sys.stdin):
     rows = ("gemm", "TFLOP/s", 2e-3), ("fails", "GB/s", 1e-3), ("copy_f32_256Mi", "GB/s", 0.9e-3), ("host_add", "us", 4e-3)
-    for name, unit, seconds in rows:
+    for name, unit, seconds in () if ":" in section else rows:
         say(begin=name)
         say(name=name, unit=unit, median_s=seconds, min_s=seconds, rate=50.0, host_s=9e-6)
+    if section == "gpt2:compile":
+        say(begin="train", compiled=True)
+        os.kill(os.getpid(), 9)
+    if section.endswith(":compile"):
+        say(begin="gemm", compiled=True)
+        say(name="gemm", compiled=True, unit="TFLOP/s", median_s=0.5e-3, min_s=0.5e-3, rate=50.0, host_s=9e-6)
     if section == "second":
         sys.exit(5)
     say(done=section)
@@ -206,7 +212,16 @@ class Checks(unittest.TestCase):
         self.assertIn("not measured on both sides: 1 (dies)", others)
         self.assertIn("met: geometric mean at least 1.2: all rows 1.93 (2 device-time rows 1.34, 1 host-time rows 4.00)", means)
         self.assertIn("met: host time under a third of PyTorch's: 1 of 1", host)
-        self.assertIn("| gemm | TFLOP/s | 90 | 50 | 2.00 |  | 2.0 | 9.0 |", rows.text())
+        self.assertIn("| gemm | TFLOP/s | 90 | 50 | 2.00 |  | 2.0 | 9.0 |  |  |", rows.text())
+
+    def test_compiled_models_are_a_side_of_their_own(self):
+        self.stage.until += 60
+        rows = self.rows(["gpt2", "resnet50"])
+        table = {row["name"]: row for row in rows.table()}
+        self.assertAlmostEqual(table["gemm"]["ratio"], 2.0)
+        self.assertAlmostEqual(table["gemm"]["compiled_ratio"], 0.5)
+        self.assertIn("SIGKILL", rows.sides[2]["train"][0]["error"])
+        self.assertIn("| gemm | TFLOP/s | 90 | 50 | 2.00 |  | 2.0 | 9.0 | 50 | 0.50 |", rows.text())
 
     def test_the_peer_may_end_and_is_started_again(self):
         rows = self.rows(["second", "first"])

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! gpu_check describe             the libraries and devices that are found
+//! gpu_check first CHECK          what a GPU is asked first: libraries, attention, linear, processes, capture, ring, host
 //! gpu_check dma                  shared memory is registered, and copied both ways without a wait
 //! gpu_check graph                a training step, captured and replayed
 //! gpu_check nccl RANKS           collectives, against those in shared memory; ranks may share a GPU
@@ -20,6 +21,7 @@ mod counts;
 mod describe;
 mod dma;
 mod estimate;
+mod first;
 mod graph;
 mod launches;
 mod nccl;
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = torchrs::catch(|| match words[..] {
         ["describe"] => describe::everything(),
+        ["first", name] => first::check(name),
         ["dma"] => dma::check(),
         ["graph"] => graph::check(),
         ["nccl", ranks] => nccl::check(ranks.parse().expect("a number of ranks")),

@@ -28,31 +28,46 @@ const SHARED: [(&str, &str); 9] = [
     ("NCCL_MULTI_RANK_GPU_ENABLE", "1"),
 ];
 
-/// Runs the ranks, each in a process.
+/// All that is asked of collectives.
 pub fn check(ranks: usize) -> Result<()> {
+    println!("{ranks} rank(s) on {} GPU(s)", cuda::device_count().min(ranks));
+    run(ranks, LONG, rank_of)
+}
+
+/// In a rank: calls `body` with the group of all ranks and this one's GPU.
+pub fn in_group(body: impl FnOnce(&ProcessGroup, Device) -> Result<()>) -> Result<()> {
+    let group = init_process_group(InitOptions::default())?;
+    body(&group, Device::Cuda(cuda::device::current()))?;
+    group.barrier()
+}
+
+/// Runs `rank` in as many processes, none for longer than `limit`.
+pub fn run<F>(ranks: usize, limit: Duration, rank: F) -> Result<()>
+where
+    F: Fn(()) -> Result<()> + Copy + 'static,
+{
     cuda::device::check_available()?;
     let devices = cuda::device_count();
     let share = devices < ranks;
-    println!("{ranks} rank(s) on {} GPU(s)", devices.min(ranks));
     let server = StoreServer::start()?;
-    let start = |rank: usize| {
+    let start = |index: usize| {
         let mut process = Process::builder()
-            .name(format!("rank {rank}"))
-            .env("RANK", rank.to_string())
-            .env("LOCAL_RANK", (rank % devices).to_string())
+            .name(format!("rank {index}"))
+            .env("RANK", index.to_string())
+            .env("LOCAL_RANK", (index % devices).to_string())
             .env("WORLD_SIZE", ranks.to_string())
             .env("TORCHRS_TIMEOUT_S", "8")
             .inherit("TORCHRS_STORE_FD", server.connect()?);
         if share {
-            process = process.env("NCCL_HOSTID", format!("rank{rank}"));
+            process = process.env("NCCL_HOSTID", format!("rank{index}"));
             for (name, value) in SHARED {
                 process = process.env(name, value);
             }
         }
-        process.spawn(rank_of, ())
+        process.spawn(rank, ())
     };
     let all: Vec<Process> = (0..ranks).map(start).collect::<Result<_>>()?;
-    all.iter().try_for_each(|rank| rank.join_timeout(LONG))
+    all.iter().try_for_each(|process| process.join_timeout(limit))
 }
 
 fn rank_of(_: ()) -> Result<()> {
