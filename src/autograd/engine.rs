@@ -680,8 +680,10 @@ fn accumulate_in_leaf(node: &Node, leaf: &Tensor, grad: Tensor) {
             // The gradient is ours alone: keep it. Else a copy, so that a later in-place addition
             // does not change a tensor that somebody else reads.
             (None, None) if !in_place => Some(grad),
-            (None, None) if grad.is_uniquely_owned() && grad.is_contiguous() => Some(grad),
-            (None, None) => Some(grad.clone_contiguous()),
+            (None, None) => match grad.owned_alone().filter(|_| grad.is_contiguous()) {
+                Some(own) => Some(own),
+                None => Some(grad.clone_contiguous()),
+            },
         };
         if let Some(sum) = sum {
             leaf.set_grad(Some(sum));

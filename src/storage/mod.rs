@@ -407,6 +407,11 @@ impl Storage {
         self.0.owners() == 1
     }
 
+    /// Whether so many tensors have these bytes.
+    pub(crate) fn is_of(&self, tensors: usize) -> bool {
+        self.0.owners() == tensors
+    }
+
     /// The mapping and the position in it, if the bytes are shared with other processes.
     ///
     /// ```

@@ -423,6 +423,27 @@ impl Tensor {
         self.0.owners() == 1 && self.base().is_none() && self.0.storage.is_unique()
     }
 
+    /// A handle of its own for these bytes, if nobody else has them: [`is_uniquely_owned`](Self::is_uniquely_owned), or the
+    /// only view of a tensor that nobody else holds, of all its elements.
+    pub(crate) fn owned_alone(&self) -> Option<Tensor> {
+        if self.is_uniquely_owned() {
+            return Some(self.clone());
+        }
+        let base = self.base()?;
+        let alone = self.0.owners() == 1 && base.0.owners() == 1 && self.storage().is_of(2);
+        let is_whole = base.numel() == self.numel() && base.dtype() == self.dtype();
+        (alone && is_whole && base.base().is_none()).then(|| {
+            let flags = self.inherited_flags() | layout_flags(self.layout());
+            Self::placed(
+                self.0.storage.clone(),
+                || self.layout().clone(),
+                self.dtype(),
+                None,
+                flags,
+            )
+        })
+    }
+
     #[inline]
     pub(crate) fn has_flag(&self, flag: u8) -> bool {
         self.0.flags.load(Relaxed) & flag != 0

@@ -247,3 +247,28 @@ fn one_of_several_views_may_not_be_changed_in_place() {
     (y.sum() + (&rows[0] * 10.0).sum()).backward();
     assert_eq!(x.grad().unwrap().to_vec::<f64>(), [33.0, 44.0, 12.0, 23.0]);
 }
+
+/// A gradient that is a view of what nobody else has becomes the leaf's, without a copy.
+#[test]
+fn a_view_of_a_gradient_of_its_own_is_kept() {
+    use std::sync::{Arc, Mutex};
+    let seen = Arc::new(Mutex::new(0));
+    let of = |f: &dyn Fn(&Tensor) -> Tensor| {
+        let leaf = Tensor::from([[1.0f64, 2.0], [3.0, 4.0]]).requires_grad_(true);
+        let place = seen.clone();
+        let _hook = leaf.register_hook(move |g| {
+            *place.lock().unwrap() = g.data_ptr() as usize;
+            None
+        });
+        f(&leaf).sum().backward();
+        let grad = leaf.grad().unwrap();
+        (grad.data_ptr() as usize == *seen.lock().unwrap(), grad)
+    };
+    let (is_kept, grad) = of(&|x| x.view([4]).exp());
+    assert!(is_kept && grad.base().is_none() && grad.shape() == [2, 2]);
+    // A second backward adds to it in place, and nobody else's numbers change.
+    let kept = Tensor::from([0.5f64; 4]);
+    let (_, grad) = of(&|x| x.view([4]) * &kept);
+    grad.add_(1.0);
+    assert_eq!(kept.to_vec::<f64>(), [0.5; 4]);
+}
