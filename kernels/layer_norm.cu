@@ -62,7 +62,7 @@ __device__ __forceinline__ void parameters(const LayerNorm& task, const char* p,
     if (!p) {
         for (int k = 0; k < (WIDE ? WIDTH : 1); ++k) to[k] = otherwise;
     } else if (task.wide_weight) {
-        for (int k = 0; k < (WIDE ? WIDTH : 1); ++k) to[k] = (C)((const float*)p)[place + k];
+        others_at<float, WIDE>((const float*)p + place, to);
     } else {
         values_at<WIDE>((const T*)p + place, to);
     }

@@ -10,6 +10,6 @@ pub(in crate::ops) mod softmax;
 crate::ops::table::ops! {
     batch_norm { samples, kernels: [cuda::EACH, cuda::FOLDS] }
     group_norm { samples }
-    layer_norm { samples, kernels: [cuda::FOLDS, cuda::ROWS] }
+    layer_norm { samples, kernels: [cuda::BOTH, cuda::FOLDS, cuda::ROWS] }
     softmax { samples, kernels: [cuda::SOFTMAX] }
 }

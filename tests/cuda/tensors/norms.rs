@@ -1,7 +1,8 @@
 //! Layer, group, batch and instance normalisation.
 
 use torchrs::nn::functional as F;
-use torchrs::{Dtype, MemoryFormat, Tensor};
+use torchrs::profiler::{ProfilerOptions, profile_with};
+use torchrs::{Device, Dtype, MemoryFormat, Tensor};
 
 use super::near::{FLOATS, numbers, same, with_gradients};
 
@@ -10,9 +11,9 @@ const SLACK: f64 = 8.0;
 
 simulated! {
     fn layer_norm() {
-        let cases: [(&[usize], usize); 9] = [
+        let cases: [(&[usize], usize); 14] = [
             (&[7], 1), (&[3, 4, 5], 2), (&[40, 3], 1), (&[5, 100], 1), (&[3, 256], 1), (&[2, 1000], 1), (&[2, 2049], 1),
-            (&[2, 9000], 1), (&[0, 4], 1),
+            (&[2, 9000], 1), (&[0, 4], 1), (&[150, 72], 1), (&[19, 1024], 1), (&[20, 1032], 1), (&[5, 4096], 1), (&[3, 4104], 1),
         ];
         for (dtype, tolerance) in FLOATS {
             for (shape, inner) in cases {
@@ -39,6 +40,21 @@ simulated! {
             let leaves = leaves.map(|t| t.to_device(device));
             with_gradients(&leaves, |l| l[0].layer_norm(&[24], Some(&l[1]), Some(&l[2]), 1e-5))
         });
+    }
+
+    /// The row and the gradient of its results are read once for all three gradients, if the row is not too long.
+    fn gradients_of_a_norm_take_one_visit() {
+        for (n, kernels) in [(64, ["both_short", "add_blocks"]), (2048, ["both_long", "add_blocks"])] {
+            let leaf = |shape: &[usize]| numbers(shape, Dtype::F32).to_device(Device::Cuda(0)).requires_grad_(true);
+            let (x, w, b) = (leaf(&[6, n]), leaf(&[n]), leaf(&[n]));
+            let y = x.layer_norm(&[n], Some(&w), Some(&b), 1e-5);
+            let g = y.detach();
+            let options = ProfilerOptions { with_traffic: true, ..Default::default() };
+            let backward = || torchrs::autograd::backward(&[&y], &[Some(&g)], torchrs::autograd::GraphMode::Free);
+            let (_, profile) = profile_with(options, backward);
+            let calls: Vec<&str> = profile.device_calls().keys().map(String::as_str).collect();
+            assert!(calls.len() == 2 && kernels.iter().all(|kernel| calls.contains(kernel)), "{calls:?}");
+        }
     }
 
     fn second_derivatives_of_norms() {

@@ -2,14 +2,15 @@
 //! computed in f32 as they are read, beside parameters of their type or of f32.
 
 use crate::cuda::{
-    family::FLOATS, family::Family, fold, fold::Operation, fold::rows_shape, launch::Argument,
-    sources::family,
+    family::FLOATS, family::Family, fold, fold::Operation, fold::is_wide_row, fold::rows_shape,
+    launch::Argument, launch::Shape, sources::family,
 };
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 
 use crate::error::throw;
-use crate::loops::fold::Plan;
+use crate::loops::{Format, fold::Plan};
 use crate::ops::gpu::{Gpu, address, format_of};
+use crate::ops::products::matmul::cuda::multiprocessors;
 use crate::tensor::{Dtype, Tensor};
 
 pub(in crate::ops) static ROWS: Family =
@@ -18,6 +19,18 @@ pub(in crate::ops) static ROWS: Family =
 pub(in crate::ops) static FOLDS: Family =
     family!("layer_norm_parameters": "fold.cuh", "rows.cuh", "layer_norm.cu", "fold_entries.cuh")
         .with(&[(FLOATS, &["Parameters"])]);
+
+/// Without a variant of its own.
+pub(in crate::ops) static BOTH: Family =
+    family!("layer_norm_both": "fold.cuh", "rows.cuh", "layer_norm.cu", "layer_norm_both.cu")
+        .with(&[(&[Format::F32, Format::F16, Format::BF16], &["Both"])]);
+
+/// Elements of a row for which a warp, and a block, keep all that they need: as in `kernels/layer_norm_both.cu`.
+const WARP: usize = 1024;
+const BLOCK: usize = 4096;
+/// Blocks of the two kernels that are at work on a multiprocessor.
+const WARPS_AT_WORK: usize = 1;
+const BLOCKS_AT_WORK: usize = 2;
 
 /// `LayerNorm` on the other side.
 #[derive(Clone, Copy)]
@@ -129,6 +142,64 @@ pub(super) fn backward(
     };
     start(gpu, "Backward", &x, stats.shape()[1], n, op);
     dx
+}
+
+/// [`backward`] and [`parameters`] in one visit of the rows, where they are short enough.
+#[track_caller]
+#[allow(clippy::too_many_arguments, reason = "what backward has saved")]
+pub(super) fn both(
+    gpu: Gpu,
+    dy: &Tensor,
+    x: &Tensor,
+    n: usize,
+    weight: Option<&Tensor>,
+    stats: &Tensor,
+    centered: bool,
+    wanted: [bool; 2],
+    to: Dtype,
+) -> Option<(Tensor, [Option<Tensor>; 2])> {
+    let rows = stats.shape()[1];
+    if x.dtype() == Dtype::F64 || n > BLOCK || rows == 0 || wanted == [false; 2] {
+        return None;
+    }
+    let (x, dy) = (x.detach().contiguous(), dy.detach().contiguous());
+    let weight = weight.map(|w| w.detach().contiguous());
+    let dx = x.empty_like();
+    let out = wanted.map(|wanted| wanted.then(|| Tensor::empty([n], (to, x.device()))));
+    let op = Task {
+        dy: dy.device_ptr(),
+        w: address(weight.as_ref()),
+        y: dx.device_ptr(),
+        dw: address(out[0].as_ref()),
+        db: address(out[1].as_ref()),
+        result_format: format_of(dy.dtype()) as i32,
+        ..task(&x, stats, n, to, centered)
+    };
+    let format = format_of(x.dtype());
+    let addresses = [op.x, op.dy, op.w, op.y.cast_const()];
+    if !is_wide_row(n, format, &addresses) {
+        return None;
+    }
+    let short = n <= WARP;
+    let (entry, lanes, at_work) =
+        if short { ("both_short", 32, WARPS_AT_WORK) } else { ("both_long", 256, BLOCKS_AT_WORK) };
+    let groups = 256 / lanes;
+    let blocks = rows.div_ceil(groups as usize).min(at_work * multiprocessors(gpu));
+    let parts = Tensor::empty([blocks, 2, n], (x.dtype().compute(), x.device()));
+    let (at, count) = (parts.device_ptr(), blocks as i64);
+    let shape = Shape { block: [lanes, groups, 1], ..Shape::plane(blocks, 1, 1) };
+    let kernel = |entry| BOTH.kernel(format, "Both", entry);
+    // SAFETY: the kernels' parameters; dense tensors of these types and sizes, of which the results are new, and a part
+    // for each block.
+    unsafe {
+        gpu.launch(kernel(entry), shape, crate::cuda::cuda_args!(op, at));
+        let shape = Shape { block: [32, 8, 1], ..Shape::plane((2 * n).div_ceil(32), 1, 1) };
+        // It reads none of these, and whoever counts bytes goes by addresses.
+        let (x, dy, w, none) = (null(), null(), null(), null_mut());
+        let op = Task { x, dy, w, y: none, mean: none, scale: none, ..op };
+        gpu.launch(kernel("add_blocks"), shape, crate::cuda::cuda_args!(op, at, count));
+    }
+    Some((dx, out))
 }
 
 #[track_caller]

@@ -325,15 +325,23 @@ fn fused_on_gpu(
     centered: bool,
 ) -> SmallVec<[Option<Tensor>; 3]> {
     let n = normalized.iter().product::<usize>();
-    let dx = ctx.needs(0).then(|| cuda::backward(gpu, dy, x, n, weight, stats, centered));
-    let mut grads: SmallVec<[Option<Tensor>; 3]> = smallvec![dx];
     let places =
         [weight.is_some().then_some(1), with_bias.then_some(1 + usize::from(weight.is_some()))];
     let wanted = places.map(|place| place.is_some_and(|place| ctx.needs(place)));
-    let of_parameters = match to {
-        Some(to) => cuda::parameters(gpu, dy, x, n, stats, wanted, to),
-        None => [None, None],
+    let to = to.filter(|_| wanted.contains(&true));
+    let both = to.filter(|_| ctx.needs(0));
+    let both = both.and_then(|to| cuda::both(gpu, dy, x, n, weight, stats, centered, wanted, to));
+    let (dx, of_parameters) = match both {
+        Some((dx, of_parameters)) => (Some(dx), of_parameters),
+        None => (
+            ctx.needs(0).then(|| cuda::backward(gpu, dy, x, n, weight, stats, centered)),
+            match to {
+                Some(to) => cuda::parameters(gpu, dy, x, n, stats, wanted, to),
+                None => [None, None],
+            },
+        ),
     };
+    let mut grads: SmallVec<[Option<Tensor>; 3]> = smallvec![dx];
     for (grad, place) in of_parameters.into_iter().zip(places) {
         if place.is_some() {
             grads.push(grad.map(|grad| grad.reshape_to(normalized)));
