@@ -25,7 +25,13 @@ struct LayerNorm {
     i32 weight_format;
     i32 weight_size;
     i32 result_format;
-    i32 reserved;
+    // Forward: what is added to x before, of this format, T or a half type beside float, and the sums, of T. Backward:
+    // the sums' own gradients, of T, which are added to those of x; and the same once more, of this format.
+    i32 added_format;
+    const char* added;
+    char* sum;
+    const char* dsum;
+    char* dadded;
 };
 
 // WIDTH neighbours, or one, of another type than T.
@@ -44,16 +50,32 @@ template <class H, bool WIDE> __device__ __forceinline__ void put_others(H* to, 
     *(Several<H, EACH>*)to = raw;
 }
 
+// Numbers of T, or of a half type beside float.
+template <bool WIDE> __device__ __forceinline__ void formatted_at(const char* from, i32 format, i64 place, C* to) {
+    if (sizeof(T) == 4 && format == FORMAT_BF16) others_at<bf16, WIDE>((const bf16*)from + place, to);
+    else if (sizeof(T) == 4 && format == FORMAT_F16) others_at<f16, WIDE>((const f16*)from + place, to);
+    else values_at<WIDE>((const T*)from + place, to);
+}
+template <bool WIDE> __device__ __forceinline__ void put_formatted(char* to, i32 format, i64 place, const C* v) {
+    if (sizeof(T) == 4 && format == FORMAT_BF16) put_others<bf16, WIDE>((bf16*)to + place, v);
+    else if (sizeof(T) == 4 && format == FORMAT_F16) put_others<f16, WIDE>((f16*)to + place, v);
+    else put_values<WIDE>((T*)to + place, v);
+}
+// A sum that no multiplication before it is joined with, rounded to T: what an addition of its own gives.
+__device__ __forceinline__ float plus(float a, float b) { return __fadd_rn(a, b); }
+__device__ __forceinline__ double plus(double a, double b) { return __dadd_rn(a, b); }
+__device__ __forceinline__ C rounded(C v) {
+    T narrow;
+    put(&narrow, v);
+    return Convert<C>::from(narrow);
+}
+
 // Gradients of the result from a place on.
-template <bool WIDE> __device__ __forceinline__ int results_at(const LayerNorm& task, i64 place, C* to) {
-    if (sizeof(T) == 4 && task.result_format == FORMAT_BF16) return others_at<bf16, WIDE>((const bf16*)task.dy + place, to);
-    if (sizeof(T) == 4 && task.result_format == FORMAT_F16) return others_at<f16, WIDE>((const f16*)task.dy + place, to);
-    return values_at<WIDE>((const T*)task.dy + place, to);
+template <bool WIDE> __device__ __forceinline__ void results_at(const LayerNorm& task, i64 place, C* to) {
+    formatted_at<WIDE>(task.dy, task.result_format, place, to);
 }
 template <bool WIDE> __device__ __forceinline__ void put_results(const LayerNorm& task, i64 place, const C* v) {
-    if (sizeof(T) == 4 && task.result_format == FORMAT_BF16) return put_others<bf16, WIDE>((bf16*)task.y + place, v);
-    if (sizeof(T) == 4 && task.result_format == FORMAT_F16) return put_others<f16, WIDE>((f16*)task.y + place, v);
-    put_values<WIDE>((T*)task.y + place, v);
+    put_formatted<WIDE>(task.y, task.result_format, place, v);
 }
 
 // EACH parameters from a place on; `otherwise` where there are none.
@@ -69,12 +91,26 @@ __device__ __forceinline__ void parameters(const LayerNorm& task, const char* p,
 }
 
 struct Forward : LayerNorm {
+    // Adds to the row that is kept, and writes the sums.
+    template <int VALUES, bool WIDE> __device__ __forceinline__ void add(Row<VALUES, WIDE>& x, i64 at) const {
+        const int EACH = Row<VALUES, WIDE>::EACH;
+#pragma unroll
+        for (int p = 0; p < Row<VALUES, WIDE>::PACKS; ++p) {
+            int item = threadIdx.x + p * blockDim.x;
+            if (item >= x.items) continue;
+            C more[EACH], *own = x.kept + p * EACH;
+            formatted_at<WIDE>(added, added_format, at + item * EACH, more);
+            for (int k = 0; k < EACH; ++k) own[k] = rounded(plus(own[k], more[k]));
+            put_values<WIDE>((T*)sum + at + item * EACH, own);
+        }
+    }
     template <int VALUES, bool WIDE> __device__ __forceinline__ void rows() const {
         typedef Row<VALUES, WIDE> Elements;
         EACH_ROW(row, count) {
             bool here = row < count;
             i64 at = here ? row * n : 0;
             Elements x(this->x + at, here ? (int)n : 0);
+            if (VALUES && added) add<VALUES, WIDE>(x, at);
             C m = (C)0;
             // Squares are added in double, whose range holds those of all floats.
             double squares = 0.0;
@@ -142,7 +178,9 @@ template <int VALUES, bool WIDE> struct Gradients {
 };
 
 struct Backward : LayerNorm {
-    template <int VALUES, bool WIDE> __device__ __forceinline__ void rows() const {
+    // Halves one by one are read again: to keep them and their gradients takes more registers than there are.
+    template <int MOST, bool WIDE> __device__ __forceinline__ void rows() const {
+        const int VALUES = !WIDE && MOST > 16 && sizeof(T) == 2 ? 0 : MOST;
         typedef Row<VALUES, WIDE> Elements;
         EACH_ROW(row, count) {
             bool here = row < count;

@@ -40,7 +40,13 @@ template <int VALUES, int LANES> __device__ __forceinline__ void both(const Laye
                 weights[p * EACH + k] += d[k] * normal;
                 shifts[p * EACH + k] += d[k];
             }
+            if (task.dsum) {
+                C more[EACH];
+                values_at<true>((const T*)task.dsum + at + item * EACH, more);
+                for (int k = 0; k < EACH; ++k) out[k] = rounded(plus(rounded(out[k]), more[k]));
+            }
             put_values<true>((T*)task.y + at + item * EACH, out);
+            if (task.dadded) put_formatted<true>(task.dadded, task.added_format, at + item * EACH, out);
         }
     }
     // The groups of a block one after the other.

@@ -98,6 +98,34 @@ impl LayerNorm {
         let (weight, bias) = (self.weight.as_deref(), self.bias.as_deref());
         input.layer_norm_for_linear(&self.normalized_shape, weight, bias, self.eps)
     }
+
+    /// `input + added`, as behind a shortcut, and its norm. On a GPU one kernel makes both, and one their gradients; the
+    /// bits are those of the addition and [`forward`](Forward::forward).
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{Forward, LayerNorm}};
+    /// let (norm, x, branch) = (LayerNorm::new(2), Tensor::from([[1f32, 4.]]), Tensor::from([[2f32, 7.]]));
+    /// let (sum, y) = norm.forward_add(&x, &branch);
+    /// assert!(sum.equal(&(&x + &branch)) && y.equal(&norm.forward(&sum)));
+    /// ```
+    ///
+    /// # Panics
+    /// As the two.
+    #[track_caller]
+    #[crate::nn::forward]
+    pub fn forward_add(&self, input: &Tensor, added: &Tensor) -> (Tensor, Tensor) {
+        let parameters = [self.weight.as_deref(), self.bias.as_deref()];
+        input.add_layer_norm(added, &self.normalized_shape, parameters, self.eps, false)
+    }
+
+    /// [`forward_add`](Self::forward_add) whose norm is an input of linear layers alone, as
+    /// [`forward_for_linear`](Self::forward_for_linear).
+    #[track_caller]
+    #[crate::nn::forward]
+    pub fn forward_add_for_linear(&self, input: &Tensor, added: &Tensor) -> (Tensor, Tensor) {
+        let parameters = [self.weight.as_deref(), self.bias.as_deref()];
+        input.add_layer_norm(added, &self.normalized_shape, parameters, self.eps, true)
+    }
 }
 
 impl Forward for LayerNorm {
@@ -172,6 +200,22 @@ impl RMSNorm {
     #[crate::nn::forward]
     pub fn forward_for_linear(&self, input: &Tensor) -> Tensor {
         input.rms_norm_for_linear(&self.normalized_shape, self.weight.as_deref(), self.eps)
+    }
+
+    /// `input + added` and its norm, as [`LayerNorm::forward_add`].
+    #[track_caller]
+    #[crate::nn::forward]
+    pub fn forward_add(&self, input: &Tensor, added: &Tensor) -> (Tensor, Tensor) {
+        let weight = self.weight.as_deref();
+        input.add_rms_norm(added, &self.normalized_shape, weight, self.eps, false)
+    }
+
+    /// [`forward_add`](Self::forward_add) whose norm is an input of linear layers alone.
+    #[track_caller]
+    #[crate::nn::forward]
+    pub fn forward_add_for_linear(&self, input: &Tensor, added: &Tensor) -> (Tensor, Tensor) {
+        let weight = self.weight.as_deref();
+        input.add_rms_norm(added, &self.normalized_shape, weight, self.eps, true)
     }
 }
 

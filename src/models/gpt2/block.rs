@@ -181,14 +181,23 @@ impl GPT2Block {
         }
     }
 
+    /// The block's results are the sum of what it gives, and its input that of `x` and `added`: the next norm adds them.
     #[track_caller]
     pub(super) fn forward(
         &self,
-        x: &Tensor,
+        (x, added): (Tensor, Option<Tensor>),
         attention: &AttentionOptions,
         cache: Option<&mut KeyValueCache>,
-    ) -> Tensor {
-        let x = x + self.attn.forward(&self.ln_1.forward_for_linear(x), attention, cache);
-        &x + self.mlp.forward(&self.ln_2.forward_for_linear(&x))
+    ) -> (Tensor, Option<Tensor>) {
+        let (x, y) = match added {
+            Some(added) => self.ln_1.forward_add_for_linear(&x, &added),
+            None => {
+                let y = self.ln_1.forward_for_linear(&x);
+                (x, y)
+            }
+        };
+        let y = self.attn.forward(&y, attention, cache);
+        let (x, y) = self.ln_2.forward_add_for_linear(&x, &y);
+        (x, Some(self.mlp.forward(&y)))
     }
 }

@@ -75,11 +75,14 @@ impl GPT2Model {
         };
         let x = self.wte.forward(input_ids) + self.wpe.forward(&positions);
         let attention = decoder::attention(NAME, past, length, inputs.attention_mask, &x);
-        let mut x = self.drop.forward(&x);
+        let mut x = (self.drop.forward(&x), None);
         for block in &self.h {
-            x = block.forward(&x, &attention, inputs.cache.as_deref_mut());
+            x = block.forward(x, &attention, inputs.cache.as_deref_mut());
         }
-        self.ln_f.forward(&x)
+        match x {
+            (x, Some(added)) => self.ln_f.forward_add(&x, &added).1,
+            (x, None) => self.ln_f.forward(&x),
+        }
     }
 }
 

@@ -148,9 +148,9 @@ impl LlamaDecoderLayer {
         shared: &Shared,
         cache: Option<&mut KeyValueCache>,
     ) -> Tensor {
-        let x =
-            x + self.self_attn.forward(&self.input_layernorm.forward_for_linear(x), shared, cache);
-        &x + self.mlp.forward(&self.post_attention_layernorm.forward_for_linear(&x))
+        let y = self.self_attn.forward(&self.input_layernorm.forward_for_linear(x), shared, cache);
+        let (x, y) = self.post_attention_layernorm.forward_add_for_linear(x, &y);
+        x + self.mlp.forward(&y)
     }
 }
 

@@ -194,11 +194,11 @@ impl TransformerEncoderLayer {
             self.dropout2.forward(&out)
         };
         if self.options.norm_first {
-            let x = src + attend(&self.norm1.forward(src));
-            &x + feed(&self.norm2.forward(&x))
+            let (x, y) = self.norm2.forward_add(src, &attend(&self.norm1.forward(src)));
+            x + feed(&y)
         } else {
-            let x = self.norm1.forward(&(src + attend(src)));
-            self.norm2.forward(&(&x + feed(&x)))
+            let (_, x) = self.norm1.forward_add(src, &attend(src));
+            self.norm2.forward_add(&x, &feed(&x)).1
         }
     }
 
@@ -311,13 +311,13 @@ impl TransformerDecoderLayer {
             self.dropout3.forward(&out)
         };
         if self.options.norm_first {
-            let x = tgt + own(&self.norm1.forward(tgt));
-            let x = &x + cross(&self.norm2.forward(&x));
-            &x + feed(&self.norm3.forward(&x))
+            let (x, y) = self.norm2.forward_add(tgt, &own(&self.norm1.forward(tgt)));
+            let (x, y) = self.norm3.forward_add(&x, &cross(&y));
+            x + feed(&y)
         } else {
-            let x = self.norm1.forward(&(tgt + own(tgt)));
-            let x = self.norm2.forward(&(&x + cross(&x)));
-            self.norm3.forward(&(&x + feed(&x)))
+            let (_, x) = self.norm1.forward_add(tgt, &own(tgt));
+            let (_, x) = self.norm2.forward_add(&x, &cross(&x));
+            self.norm3.forward_add(&x, &feed(&x)).1
         }
     }
 }

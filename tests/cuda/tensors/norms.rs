@@ -1,6 +1,7 @@
 //! Layer, group, batch and instance normalisation.
 
-use torchrs::nn::functional as F;
+use torchrs::amp::autocast;
+use torchrs::nn::{LayerNorm, Module, RMSNorm, functional as F};
 use torchrs::profiler::{ProfilerOptions, profile_with};
 use torchrs::{Device, Dtype, MemoryFormat, Tensor};
 
@@ -42,6 +43,67 @@ simulated! {
         });
     }
 
+    /// A sum and its norm by one kernel, and their gradients, have the bits of two ops, in and out of autocast.
+    fn sums_and_their_norms() {
+        let gpu = Device::Cuda(0);
+        let mut cases = vec![];
+        for of_x in [Dtype::F32, Dtype::BF16, Dtype::F16] {
+            for of_branch in [of_x, Dtype::BF16] {
+                for (rows, n) in [(5, 7), (20, 64), (3, 1000), (4, 2048), (2, 4100), (2, 9000)] {
+                    cases.push((of_x, of_branch, rows, n));
+                }
+            }
+        }
+        for (of_x, of_branch, rows, n) in cases {
+            for (with_sum, with_norm, half) in [(true, true, false), (false, true, true), (true, false, false), (true, true, true)] {
+                let leaf = |shape: &[usize], dtype| numbers(shape, dtype).to_device(gpu).requires_grad_(true);
+                let (mut layer, mut rms) = (LayerNorm::new(n), RMSNorm::new(n));
+                layer.to_device(gpu);
+                rms.to_device(gpu);
+                let both = |fused: bool, rms_norm: bool| {
+                    let (x, branch) = (leaf(&[rows, n], of_x), leaf(&[rows, n], of_branch));
+                    let run = || match (fused, rms_norm) {
+                        (true, false) => layer.forward_add_for_linear(&x, &branch),
+                        (true, true) => rms.forward_add_for_linear(&x, &branch),
+                        (false, false) => {
+                            let sum = &x + &branch;
+                            let y = layer.forward_for_linear(&sum);
+                            (sum, y)
+                        }
+                        (false, true) => {
+                            let sum = &x + &branch;
+                            let y = rms.forward_for_linear(&sum);
+                            (sum, y)
+                        }
+                    };
+                    let (sum, y) = if half { autocast(gpu, Dtype::BF16, run) } else { run() };
+                    let mut loss = Tensor::zeros([], (Dtype::F32, gpu));
+                    for (t, is_used) in [(&sum, with_sum), (&y, with_norm)] {
+                        if is_used {
+                            loss = loss + (t * &numbers(&[rows, n], t.dtype()).to_device(gpu)).to_dtype(Dtype::F32).sum();
+                        }
+                    }
+                    loss.backward();
+                    let parameters = if rms_norm { rms.parameters() } else { layer.parameters() };
+                    let grads = parameters.iter().filter_map(|p| p.grad()).collect::<Vec<_>>();
+                    parameters.iter().for_each(|p| p.set_grad(None));
+                    ([sum.detach(), y.detach(), x.grad().unwrap(), branch.grad().unwrap()], grads)
+                };
+                for rms_norm in [false, true] {
+                    let ((ours, grads), (theirs, their_grads)) = (both(true, rms_norm), both(false, rms_norm));
+                    let what = format!("{of_x} {of_branch} {rows} {n} {with_sum} {with_norm} {half} {rms_norm}");
+                    for (a, b) in ours.iter().zip(&theirs) {
+                        assert!(a.dtype() == b.dtype() && a.equal(b), "{what}: {a:?} {b:?}");
+                    }
+                    assert_eq!(grads.len(), their_grads.len(), "{what}");
+                    for (a, b) in grads.iter().zip(&their_grads) {
+                        assert!(a.dtype() == b.dtype() && a.equal(b), "{what}: {a:?} {b:?}");
+                    }
+                }
+            }
+        }
+    }
+
     /// The row and the gradient of its results are read once for all three gradients, if the row is not too long.
     fn gradients_of_a_norm_take_one_visit() {
         for (n, kernels) in [(64, ["both_short", "add_blocks"]), (2048, ["both_long", "add_blocks"])] {
@@ -58,16 +120,23 @@ simulated! {
     }
 
     fn second_derivatives_of_norms() {
-        let second = |what: &str, f: &dyn Fn(&Tensor) -> Tensor| {
-            same(what, 1e-10, |device| {
-                let x = numbers(&[4, 6], Dtype::F64).to_device(device).requires_grad_(true);
+        let of = |dtype: Dtype, tolerance: f64, what: &str, f: &dyn Fn(&Tensor) -> Tensor| {
+            same(what, tolerance, |device| {
+                let x = numbers(&[4, 6], dtype).to_device(device).requires_grad_(true);
                 let y = f(&x).square().sum();
                 let first = torchrs::autograd::grad(&[&y], &[&x], &[None], torchrs::autograd::GraphMode::Create)[0].clone().unwrap();
                 let second = torchrs::autograd::grad(&[&first.square().sum()], &[&x], &[None], torchrs::autograd::GraphMode::Free);
                 vec![first.detach(), second[0].clone().unwrap()]
             });
         };
+        let second = |what: &str, f: &dyn Fn(&Tensor) -> Tensor| of(Dtype::F64, 1e-10, what, f);
         second("layer_norm", &|x| x.layer_norm(&[6], None, None, 1e-3) * x);
+        of(Dtype::F32, 1e-4, "a sum and its norm", &|x| {
+            let mut norm = LayerNorm::new(6).eps(1e-3);
+            norm.to_device(x.device());
+            let (sum, y) = norm.forward_add(x, &(x * x));
+            sum * y
+        });
         second("batch_norm", &|x| F::batch_norm(x, F::BatchNormOptions { training: true, eps: 1e-3, ..Default::default() }) * x);
     }
 

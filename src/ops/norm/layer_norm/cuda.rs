@@ -54,7 +54,11 @@ struct Task {
     weight_size: i32,
     // Of the result, or of its gradient.
     result_format: i32,
-    reserved: i32,
+    added_format: i32,
+    added: *const u8,
+    sum: *mut u8,
+    dsum: *const u8,
+    dadded: *mut u8,
 }
 
 // SAFETY: the same fields in the same order on the other side, without references.
@@ -81,7 +85,11 @@ fn task(x: &Tensor, stats: &Tensor, n: usize, weight: Dtype, centered: bool) -> 
         weight_format: format_of(weight) as i32,
         weight_size: weight.size() as i32,
         result_format: format_of(x.dtype()) as i32,
-        reserved: 0,
+        added_format: format_of(x.dtype()) as i32,
+        added: null(),
+        sum: null_mut(),
+        dsum: null(),
+        dadded: null_mut(),
     }
 }
 
@@ -118,6 +126,43 @@ pub(super) fn forward(
     (y, stats)
 }
 
+/// The longest row of which a block keeps all.
+const KEPT: usize = 32 * 256;
+
+/// `x + added`, and [`forward`] of that, in one visit of the rows; none where they are too long to be kept.
+#[track_caller]
+pub(super) fn add_forward(
+    gpu: Gpu,
+    [x, added]: [&Tensor; 2],
+    [rows, n]: [usize; 2],
+    parameters: [Option<&Tensor>; 2],
+    eps: f64,
+    centered: bool,
+    to: Dtype,
+) -> Option<[Tensor; 3]> {
+    if n > KEPT || x.dtype() == Dtype::F64 {
+        return None;
+    }
+    let dtype = dtype_of(parameters, x);
+    let [x, added] = [x, added].map(|t| t.detach().contiguous());
+    let [w, b] = parameters.map(|p| p.map(|p| p.detach().contiguous()));
+    let (sum, y) = (x.empty_like(), Tensor::empty(x.shape(), (to, x.device())));
+    let stats = Tensor::empty([2, rows], (x.dtype().compute(), x.device()));
+    let op = Task {
+        w: address(w.as_ref()),
+        b: address(b.as_ref()),
+        y: y.device_ptr(),
+        eps,
+        result_format: format_of(to) as i32,
+        added_format: format_of(added.dtype()) as i32,
+        added: added.device_ptr(),
+        sum: sum.device_ptr(),
+        ..task(&x, &stats, n, dtype, centered)
+    };
+    start(gpu, "Forward", &x, rows, n, op);
+    Some([sum, y, stats])
+}
+
 /// The gradient of the input, of the input's type.
 #[track_caller]
 pub(super) fn backward(
@@ -144,6 +189,18 @@ pub(super) fn backward(
     dx
 }
 
+/// What backward of a sum and its norm gives besides.
+#[derive(Clone, Copy)]
+pub(super) struct Sum<'a> {
+    /// The sum's own gradient, if it has one; of the input's type.
+    pub(super) dsum: Option<&'a Tensor>,
+    /// The type of what was added, if its gradient is wanted in another than the input's.
+    pub(super) added: Option<Dtype>,
+}
+
+/// The gradient of the input; of what was added to it, where that is of another type; of weight and shift.
+pub(super) type Both = (Tensor, Option<Tensor>, [Option<Tensor>; 2]);
+
 /// [`backward`] and [`parameters`] in one visit of the rows, where they are short enough.
 #[track_caller]
 #[allow(clippy::too_many_arguments, reason = "what backward has saved")]
@@ -157,16 +214,23 @@ pub(super) fn both(
     centered: bool,
     wanted: [bool; 2],
     to: Dtype,
-) -> Option<(Tensor, [Option<Tensor>; 2])> {
+    of_sum: Option<Sum<'_>>,
+) -> Option<Both> {
     let rows = stats.shape()[1];
-    if x.dtype() == Dtype::F64 || n > BLOCK || rows == 0 || wanted == [false; 2] {
+    if x.dtype() == Dtype::F64 || n > BLOCK || rows == 0 {
         return None;
     }
     let (x, dy) = (x.detach().contiguous(), dy.detach().contiguous());
     let weight = weight.map(|w| w.detach().contiguous());
     let dx = x.empty_like();
     let out = wanted.map(|wanted| wanted.then(|| Tensor::empty([n], (to, x.device()))));
+    let dsum = of_sum.and_then(|of| of.dsum).map(|dsum| dsum.detach().contiguous());
+    let dadded = of_sum.and_then(|of| of.added);
+    let dadded = dadded.map(|dtype| Tensor::empty(x.shape(), (dtype, x.device())));
     let op = Task {
+        added_format: format_of(dadded.as_ref().map_or(x.dtype(), Tensor::dtype)) as i32,
+        dsum: address(dsum.as_ref()),
+        dadded: address(dadded.as_ref()),
         dy: dy.device_ptr(),
         w: address(weight.as_ref()),
         y: dx.device_ptr(),
@@ -176,7 +240,7 @@ pub(super) fn both(
         ..task(&x, stats, n, to, centered)
     };
     let format = format_of(x.dtype());
-    let addresses = [op.x, op.dy, op.w, op.y.cast_const()];
+    let addresses = [op.x, op.dy, op.w, op.y.cast_const(), op.dsum, op.dadded.cast_const()];
     if !is_wide_row(n, format, &addresses) {
         return None;
     }
@@ -196,17 +260,18 @@ pub(super) fn both(
         let shape = Shape { block: [32, 8, 1], ..Shape::plane((2 * n).div_ceil(32), 1, 1) };
         // It reads none of these, and whoever counts bytes goes by addresses.
         let (x, dy, w, none) = (null(), null(), null(), null_mut());
-        let op = Task { x, dy, w, y: none, mean: none, scale: none, ..op };
+        let op = Task { x, dy, w, y: none, mean: none, scale: none, dsum: x, dadded: none, ..op };
         gpu.launch(kernel("add_blocks"), shape, crate::cuda::cuda_args!(op, at, count));
     }
-    Some((dx, out))
+    Some((dx, dadded, out))
 }
 
 #[track_caller]
 fn start(gpu: Gpu, variant: &'static str, x: &Tensor, rows: usize, n: usize, op: Task) {
     let format = format_of(x.dtype());
     let mut addresses = vec![op.x, op.y.cast_const()];
-    addresses.extend([op.dy, op.w, op.b].iter().filter(|at| !at.is_null()));
+    let more = [op.dy, op.w, op.b, op.added, op.sum.cast_const()];
+    addresses.extend(more.iter().filter(|at| !at.is_null()));
     let (entry, shape) =
         rows_shape("layer_norm", rows, n, format, &addresses).unwrap_or_else(|error| throw(error));
     let kernel = ROWS.kernel(format, variant, entry);

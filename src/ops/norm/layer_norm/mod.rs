@@ -12,6 +12,7 @@
 //! One pass for the mean, one for the variance (over a row that is then in the cache), one to write;
 //! mean and r of each row are kept. Half types are computed in f32.
 
+mod added;
 mod cpu;
 pub(in crate::ops) mod cuda;
 
@@ -250,8 +251,9 @@ fn norm(
                 };
                 let weight = weight.as_ref();
                 let unit = ctx.get(&stats).select(0, 1);
+                let needs = |i| ctx.needs(i);
                 let mut grads =
-                    composed(ctx, &dy, &x, weight, with_bias, &normalized, &unit, eps, centered);
+                    composed(&needs, &dy, &x, weight, with_bias, &normalized, &unit, eps, centered);
                 grads[0] = grads[0].take().map(|dx| dx.to_dtype(own));
                 return grads;
             }
@@ -330,9 +332,10 @@ fn fused_on_gpu(
     let wanted = places.map(|place| place.is_some_and(|place| ctx.needs(place)));
     let to = to.filter(|_| wanted.contains(&true));
     let both = to.filter(|_| ctx.needs(0));
-    let both = both.and_then(|to| cuda::both(gpu, dy, x, n, weight, stats, centered, wanted, to));
+    let both =
+        both.and_then(|to| cuda::both(gpu, dy, x, n, weight, stats, centered, wanted, to, None));
     let (dx, of_parameters) = match both {
-        Some((dx, of_parameters)) => (Some(dx), of_parameters),
+        Some((dx, _, of_parameters)) => (Some(dx), of_parameters),
         None => (
             ctx.needs(0).then(|| cuda::backward(gpu, dy, x, n, weight, stats, centered)),
             match to {
@@ -417,7 +420,7 @@ fn fused(
 /// The same from recorded ops, for second derivatives.
 #[allow(clippy::too_many_arguments, reason = "what backward has saved")]
 fn composed(
-    ctx: &BackwardCtx,
+    needs: &dyn Fn(usize) -> bool,
     dy: &Tensor,
     x: &Tensor,
     weight: Option<&Tensor>,
@@ -442,12 +445,12 @@ fn composed(
     let g = weight.map_or(dy.clone(), |w| dy * w);
     let along = &xh * mean(&(&g * &xh));
     let dx = if centered { &g - mean(&g) - along } else { &g - along } * scale;
-    let mut grads: SmallVec<[Option<Tensor>; 3]> = smallvec![ctx.needs(0).then_some(dx)];
+    let mut grads: SmallVec<[Option<Tensor>; 3]> = smallvec![needs(0).then_some(dx)];
     if weight.is_some() {
-        grads.push(ctx.needs(1).then(|| (dy * &xh).sum_to(normalized)));
+        grads.push(needs(1).then(|| (dy * &xh).sum_to(normalized)));
     }
     if with_bias {
-        grads.push(ctx.needs(grads.len()).then(|| dy.sum_to(normalized)));
+        grads.push(needs(grads.len()).then(|| dy.sum_to(normalized)));
     }
     grads
 }
