@@ -122,13 +122,18 @@ struct Step : Losses<C> {
             C score = counts ? Convert<C>::from(this->x[at + t]) : (C)0;
             Spread acc = zero();
             x.each([&](const C* v, int place) {
-                int count = classes - place < Elements::EACH ? (int)(classes - place) : Elements::EACH;
+                C scores[Elements::EACH];
+#pragma unroll
+                for (int k = 0; k < Elements::EACH; ++k) scores[k] = place + k < classes ? v[k] : Limits<C>::least();
                 ExpSum<C> sum = {acc.largest, acc.sum};
-                ExpSums<C>::take(sum, v, count);
+                ExpSums<C>::take(sum, scores, Elements::EACH);
                 acc.largest = sum.largest;
                 acc.sum = sum.sum;
                 if (smoothing > 0.0) {
-                    for (int k = 0; k < count; ++k) acc.weighted += weight ? v[k] * weight[place + k] : v[k];
+#pragma unroll
+                    for (int k = 0; k < Elements::EACH; ++k) {
+                        if (place + k < classes) acc.weighted += weight ? v[k] * weight[place + k] : v[k];
+                    }
                 }
             });
             acc = across_lanes(static_cast<const Losses<C>&>(*this), acc, blockDim.x);
@@ -145,6 +150,7 @@ struct Step : Losses<C> {
             C log_sum = row_loss.all;
             x.each([&](const C* v, int place) {
                 C d[Elements::EACH];
+#pragma unroll
                 for (int k = 0; k < Elements::EACH; ++k) {
                     C value = a * power_e(v[k] - log_sum);
                     if (smoothing > 0.0) value -= weight && place + k < classes ? b * weight[place + k] : b;

@@ -288,3 +288,31 @@ fn rows_of_the_tables() {
         complaints("rows_of_the_tables", rows.flat_map(programs_of).collect(), For::OneOfThem);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+/// Writes the machine code of all programs of ops for one architecture, for `tools/read-kernels`: a file for each, and a
+/// list of names and files.
+#[test]
+fn code_of_programs() {
+    let Some(folder) = std::env::var_os("TORCHRS_KERNEL_CODE") else {
+        return println!("skipped: tools/read-kernels runs this, with NVIDIA's compiler");
+    };
+    let folder = Path::new(&folder);
+    let programs = catalogue::programs();
+    let (next, list) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, |n| n.get()) {
+            scope.spawn(|| {
+                while let Some((name, program)) = programs.get(next.fetch_add(1, Relaxed)) {
+                    let code = program.compile((9, 0)).unwrap_or_else(|error| panic!("{error}"));
+                    let file =
+                        format!("{:016x}.cubin", digest(program.text(), digest(name, START)));
+                    fs::write(folder.join(&file), &code).unwrap();
+                    list.lock().unwrap().push(format!("{file} {name}"));
+                }
+            });
+        }
+    });
+    let mut list = list.into_inner().unwrap();
+    list.sort();
+    fs::write(folder.join("list"), list.join("\n")).unwrap();
+}
