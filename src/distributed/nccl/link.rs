@@ -7,6 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::lane::Lane;
+use super::patience::Patience;
 use super::peers::Peers;
 use super::{lane, watchdog};
 use crate::cuda::graph::Executable;
@@ -314,10 +315,13 @@ fn until_ready(
     deadline: &Deadline,
     what: &str,
 ) -> Result<()> {
-    let mut wait = Duration::from_micros(5);
+    let mut patience = Patience::new();
     let reminder = Reminder::new();
     let doing = || doing(peers, what);
     while !explained(communicator.poll(), peers, what)? {
+        if !patience.wait() {
+            continue;
+        }
         let failure = peers.failure(&doing());
         let late = || deadline.has_passed().then(|| deadline.error(doing()));
         if let Some(error) = failure.or_else(late) {
@@ -325,8 +329,6 @@ fn until_ready(
             return Err(error);
         }
         reminder.remind(|| format!("{}; {}", doing(), peers.conditions()));
-        std::thread::sleep(wait);
-        wait = (wait * 2).min(Duration::from_millis(1));
     }
     Ok(())
 }

@@ -15,6 +15,7 @@
 mod calls;
 mod lane;
 mod link;
+mod patience;
 mod peers;
 mod watchdog;
 
