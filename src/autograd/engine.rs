@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::anomaly;
@@ -447,11 +448,14 @@ impl Pass {
         let slot = &mut self.tasks[i].grads[output];
         *slot = Some(match slot.take() {
             None => grad,
-            Some(sum) if in_place && sum.is_uniquely_owned() => {
-                sum.add_(&grad);
-                sum
-            }
-            Some(sum) => &sum + &grad,
+            Some(sum) => match sum.owned_alone().filter(|_| in_place) {
+                Some(own) => {
+                    drop(sum);
+                    own.add_(&grad);
+                    own
+                }
+                None => &sum + &grad,
+            },
         });
     }
 
@@ -508,11 +512,12 @@ impl Pass {
             && (!is_leaf || captures.is_empty())
             && grads.iter().any(Option::is_some)
             && (!capturing || self.leads_to_needed(&node));
-        let mut part = OnceLock::new();
+        let (mut part, sum) = (OnceLock::new(), self.take_sum(&node, runs));
         let mut results = match runs {
-            true => self.run(&node, grads, keep, (hooked, captures.is_empty()), &part),
+            true => self.run(&node, grads, keep, (hooked, captures.is_empty()), &part, &sum),
             false => Default::default(),
         };
+        self.put_back(&node, sum);
         for (k, edge) in node.0.edges.iter().enumerate() {
             let Some(edge) = edge else { continue };
             let j = self.place(&edge.node);
@@ -533,6 +538,29 @@ impl Pass {
         }
     }
 
+    /// The sum so far of the gradient of the node's first input, to which the node may add by itself: nobody else sees it.
+    fn take_sum(&mut self, node: &Node, runs: bool) -> Mutex<Option<Tensor>> {
+        let in_place = runs && self.order.is_none() && !has_mode(GRAD | FORWARD | ANOMALY);
+        let Some(edge) = node.0.edges.first().and_then(Option::as_ref).filter(|_| in_place) else {
+            return Mutex::default();
+        };
+        let j = self.place(&edge.node);
+        let Some(slot) = self.tasks[j].grads.get_mut(edge.output) else { return Mutex::default() };
+        let own = slot.as_ref().filter(|sum| sum.is_contiguous()).and_then(Tensor::owned_alone);
+        if own.is_some() {
+            *slot = None;
+        }
+        Mutex::new(own)
+    }
+
+    /// Puts a sum back that the node has left alone.
+    fn put_back(&mut self, node: &Node, sum: Mutex<Option<Tensor>>) {
+        let Some(sum) = sum.into_inner() else { return };
+        let edge = node.0.edges[0].as_ref().expect("where the sum comes from");
+        let j = self.place(&edge.node);
+        self.tasks[j].grads[edge.output] = Some(sum);
+    }
+
     /// The gradients of a node's inputs, or its leaf's accumulation.
     fn run(
         &self,
@@ -541,6 +569,7 @@ impl Pass {
         keep: bool,
         (hooked, kept): (bool, bool),
         part: &OnceLock<Part>,
+        sum: &Mutex<Option<Tensor>>,
     ) -> super::Grads {
         let _inside = node.0.trace.as_ref().and_then(|trace| trace.inside());
         let _span = profiler::span(node.0.name, Category::Backward);
@@ -552,7 +581,8 @@ impl Pass {
         let places = if plain { self.places(node) } else { super::Grads::new() };
         let wanted = self.wanted(node);
         let part = (plain && !has_mode(ANOMALY)).then_some(part);
-        let gradients = || node.run(&grads, keep, wanted.as_deref(), &places, part);
+        let sum = plain.then_some(sum);
+        let gradients = || node.run(&grads, keep, wanted.as_deref(), &places, (part, sum));
         let mut results = match &node.0.kind {
             Kind::Function if has_mode(ANOMALY) => anomaly::watch(node, self.called, gradients),
             Kind::Function => gradients(),

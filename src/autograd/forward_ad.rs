@@ -358,6 +358,7 @@ pub(super) fn push_forward(
         places: &[],
         part: None,
         keep: true,
+        sum: None,
     };
     let grads = node.call(backward, ctx);
     let mut pairs: Vec<(Tensor, &Tensor)> = Vec::new();

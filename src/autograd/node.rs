@@ -219,7 +219,7 @@ impl Node {
         keep: bool,
         wanted: Option<&[bool]>,
         places: &[Option<Tensor>],
-        part: Option<&OnceLock<Part>>,
+        (part, sum): (Option<&OnceLock<Part>>, Option<&Mutex<Option<Tensor>>>),
     ) -> Grads {
         let (backward, put_back) = {
             let mut state = self.0.state.lock();
@@ -240,8 +240,10 @@ impl Node {
                 self.0.name
             )))
         };
-        let out = self
-            .call(backward.get(), BackwardCtx { grads, node: self, wanted, places, part, keep });
+        let out = self.call(
+            backward.get(),
+            BackwardCtx { grads, node: self, wanted, places, part, keep, sum },
+        );
         if put_back {
             self.0.state.lock().backward = Some(backward);
         }
@@ -288,6 +290,8 @@ pub struct BackwardCtx<'a> {
     /// Where it is said that the gradient of the only input is a part, if that is understood.
     pub(super) part: Option<&'a OnceLock<Part>>,
     pub(super) keep: bool,
+    /// The sum so far of the first input's gradient, if this node may add to it.
+    pub(super) sum: Option<&'a Mutex<Option<Tensor>>>,
 }
 
 impl BackwardCtx<'_> {
@@ -295,6 +299,18 @@ impl BackwardCtx<'_> {
     /// the whole is wanted.
     pub(crate) fn is_of_part(&self, part: Part) -> bool {
         self.part.is_some_and(|place| place.set(part).is_ok())
+    }
+
+    /// The sum so far of the gradient of the first input, dense and of this dtype: whoever takes it adds its own gradient and
+    /// returns it. None where there is none yet, or where others may see it.
+    pub(crate) fn take_sum(&self, dtype: Dtype) -> Option<Tensor> {
+        let place = self.sum?;
+        let sum = place.lock().take()?;
+        if sum.dtype() == dtype {
+            return Some(sum);
+        }
+        *place.lock() = Some(sum);
+        None
     }
 
     /// Whether the graph stays for another pass: if not, what was saved may be written over by the only one.

@@ -272,3 +272,51 @@ fn a_view_of_a_gradient_of_its_own_is_kept() {
     grad.add_(1.0);
     assert_eq!(kept.to_vec::<f64>(), [0.5; 4]);
 }
+
+/// Gradients of an input of several layers are added up by the layers' own products, whoever else uses the input; what a
+/// hook has seen is not changed behind its back.
+#[test]
+fn gradients_of_a_shared_input_are_added_up_once_each() {
+    use std::sync::{Arc, Mutex};
+    for dtype in [torchrs::Dtype::F64, torchrs::Dtype::F32, torchrs::Dtype::BF16] {
+        let number = |shape: &[i64], from: f64| {
+            let count = shape.iter().product::<i64>();
+            let numbers = (Tensor::arange(0i64, count, 1i64, torchrs::Dtype::I64) * 3.0 + from)
+                .remainder(5.0)
+                - 2.0;
+            numbers.to_dtype(dtype).view(shape)
+        };
+        let weights: Vec<Tensor> =
+            (0..3).map(|i| number(&[4, 6], f64::from(i)).requires_grad_(true)).collect();
+        let gradient = |hooked: bool| {
+            let x = number(&[2, 3, 6], 1.0).requires_grad_(true);
+            let inner = &x * 1.0;
+            let seen = Arc::new(Mutex::new(Vec::new()));
+            let mut all = &inner * 2.0;
+            for weight in &weights {
+                let y = inner.linear(weight, None);
+                if hooked {
+                    let seen = seen.clone();
+                    y.grad_fn().unwrap().register_hook(move |inputs, _| {
+                        let copy = inputs[0].as_ref().map(|g| (g.clone(), g.clone_contiguous()));
+                        seen.lock().unwrap().extend(copy);
+                        None
+                    });
+                }
+                all = all + y.sum_dim(&[-1], true) * 3.0;
+            }
+            all.sum().backward();
+            assert!(seen.lock().unwrap().iter().all(|(seen, copy)| seen.equal(copy)));
+            x.grad().unwrap()
+        };
+        let each: Tensor =
+            weights.iter().map(|w| w.detach().sum_dim(&[0], false)).reduce(|a, b| a + b).unwrap();
+        let want = (each * 3.0 * 6.0 + 2.0).expand(&[2, 3, 6]);
+        assert!(
+            gradient(false).equal(&want.contiguous()),
+            "{dtype}: {:?} {want:?}",
+            gradient(false)
+        );
+        assert!(gradient(true).equal(&want.contiguous()), "{dtype}, with hooks");
+    }
+}

@@ -310,7 +310,10 @@ impl Tensor {
             let (with_bias, shape) = (bias.is_some(), self.layout().shape.clone());
             move |ctx: &BackwardCtx<'_>| {
                 let g = flat(&ctx.grad(0));
-                let dx = ctx.get_for(0, &w).map(|w| unflat(g.mm(&w), &shape));
+                let dx = ctx.get_for(0, &w).map(|w| match added(ctx, &g, &w, &shape) {
+                    Some(sum) => sum,
+                    None => unflat(g.mm(&w), &shape),
+                });
                 let x = ctx.get_for(1, &x).map(|x| flat(&x));
                 let joint = match &x {
                     Some(x) if with_bias && ctx.needs(2) && !ctx.create_graph() => {
@@ -350,6 +353,20 @@ impl Tensor {
             ])
         })
     }
+}
+
+/// The sum so far of the gradient of an input of several layers, and `g w`, by the product itself; of this shape.
+#[track_caller]
+fn added(ctx: &BackwardCtx, g: &Tensor, w: &Tensor, shape: &[usize]) -> Option<Tensor> {
+    // Where halves are multiplied on the host, the product is of their type.
+    let is_wide = g.dtype() == g.dtype().compute() && g.dtype().is_floating_point();
+    if ctx.create_graph() || !(is_wide || g.device().kernels().is_some()) {
+        return None;
+    }
+    let sum = ctx.take_sum(g.dtype())?;
+    debug_assert_eq!(sum.shape(), shape);
+    no_grad(|| place::product_into(&flat(&sum), g, w, place::Start::Itself));
+    Some(sum)
 }
 
 /// `[.., n]` as a matrix of rows of length n.
