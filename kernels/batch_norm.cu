@@ -1,5 +1,6 @@
 // Batch normalisation of [batch, channels, plane], or of [batch, plane, channels] where channels are last, and
-// its gradient.
+// its gradient; also with a tensor added, and all that is not positive 0, before the result is written. Then a mask
+// says what has remained, a bit for each element: backward needs no result.
 
 struct BatchNorm {
     const T* x;
@@ -9,12 +10,20 @@ struct BatchNorm {
     // Per channel: mean, 1 / sqrt(variance + eps), unbiased variance.
     C* stats;
     // Per channel: the sums of dy xh and of dy.
-    C* sums;
+    C* along;
+    C* plain;
     // Per channel or null, each of its format.
     char* w;
     char* b;
     char* running_mean;
     char* running_var;
+    // Null, or how many batches the running statistics have seen.
+    i64* batches;
+    // Null, or what is added to the normalised numbers, and its gradient.
+    const T* residual;
+    T* dr;
+    // Null, or which results are not 0: 2^mask_shift neighbours a byte.
+    u8* mask;
     i64 channels;
     // Numbers of a channel.
     i64 count;
@@ -25,6 +34,20 @@ struct BatchNorm {
     // Whether rows are channels of a place; whether the statistics are the batch's.
     i32 last;
     i32 training;
+    i32 mask_shift;
+    i32 reserved;
+
+    // Of the element at `at`, or WIDTH elements from there, which have remained, a bit each.
+    template <bool WIDE> __device__ __forceinline__ u32 kept(i64 at) const {
+        if (WIDE && mask_shift != 0) return mask[at >> mask_shift];
+        u32 bits = 0;
+#pragma unroll
+        for (int k = 0; k < (WIDE ? WIDTH : 1); ++k) {
+            i64 i = at + k;
+            bits |= (u32)(mask[i >> mask_shift] >> (i & ((1 << mask_shift) - 1)) & 1) << k;
+        }
+        return bits;
+    }
 };
 
 __device__ __forceinline__ int size_of(i32 format) {
@@ -62,30 +85,34 @@ template <class A> struct StatisticsOf : BatchNorm {
         stats[2 * channels + c] = unbiased;
         toward(running_mean, c, mean_format, mean);
         toward(running_var, c, var_format, unbiased);
+        if (c == 0 && batches) ++*batches;
     }
 };
 typedef StatisticsOf<C> Statistics;
 
-// The sums of dy (x - mean) scale and of dy.
-template <class A> struct SumsOf : BatchNorm {
+// The sums of dy (x - mean) scale and of dy; MASKED: of the dy of what has remained.
+template <class A, bool MASKED> struct SumsOf : BatchNorm {
     typedef Pair<A> Acc;
     __device__ __forceinline__ Acc zero() const { return {(A)0, (A)0}; }
     __device__ __forceinline__ Acc combine(const Acc& p, const Acc& q) const { return {p.a + q.a, p.b + q.b}; }
     template <bool WIDE> __device__ __forceinline__ void add(Acc& acc, i64 at, i64, i64 c) const {
         A v[WIDTH], d[WIDTH], mean = stats[c];
+        u32 bits = MASKED ? kept<WIDE>(at) : 0;
         int each = values_at<WIDE>(x + at, v);
         values_at<WIDE>(dy + at, d);
         for (int k = 0; k < each; ++k) {
+            if (MASKED) d[k] = bits >> k & 1 ? d[k] : (A)0;
             acc.a += d[k] * (v[k] - mean);
             acc.b += d[k];
         }
     }
     __device__ __forceinline__ void finish(i64 c, const Acc& acc) const {
-        sums[c] = acc.a * stats[channels + c];
-        sums[channels + c] = acc.b;
+        along[c] = acc.a * stats[channels + c];
+        plain[c] = acc.b;
     }
 };
-typedef SumsOf<C> Sums;
+typedef SumsOf<C, false> Sums;
+typedef SumsOf<C, true> SumsMasked;
 
 __device__ __forceinline__ i64 remainder_of(i64 a, i64 b) { return a - whole_quotient(a, b) * b; }
 
@@ -125,61 +152,94 @@ template <bool WIDE, class F> __device__ __forceinline__ void over_rows(const Ba
     }
 }
 
-// y = (x - mean) factor + shift.
-struct Forward : BatchNorm {
+// y = (x - mean) factor + shift; ADD: plus a residual; RELU: 0 where that is not positive. Each is rounded to T as by an
+// op of its own.
+template <bool ADD, bool RELU> struct ForwardOf : BatchNorm {
     struct Line { C mean, factor, shift; };
     struct Work {
-        typedef Forward::Line Line;
+        typedef typename ForwardOf::Line Line;
         static const int FLIGHT = 4;
-        const Forward& task;
+        const ForwardOf& task;
         Line own[WIDTH];
         __device__ __forceinline__ Line of(i64 c) const {
             C scale = task.stats[task.channels + c] * channel(task.w, c, task.w_format, (C)1);
             return {task.stats[c], scale, channel(task.b, c, task.b_format, (C)0)};
         }
         template <bool WIDE, int N> __device__ __forceinline__ void at(i64 at, i64 step) const {
-            Raw<WIDE> x[N];
-#pragma unroll
-            for (int n = 0; n < N; ++n) x[n].read(task.x + at + n * step);
+            Raw<WIDE> x[N], more[N];
 #pragma unroll
             for (int n = 0; n < N; ++n) {
-                C v[WIDTH], out[WIDTH];
-                int each = x[n].values(v);
-                for (int k = 0; k < each; ++k) out[k] = (v[k] - own[k].mean) * own[k].factor + own[k].shift;
-                put_values<WIDE>(task.y + at + n * step, out);
+                x[n].read(task.x + at + n * step);
+                if (ADD) more[n].read(task.residual + at + n * step);
+            }
+#pragma unroll
+            for (int n = 0; n < N; ++n) {
+                const int EACH = Raw<WIDE>::COUNT;
+                Several<T, EACH> out;
+                u32 bits = 0;
+#pragma unroll
+                for (int k = 0; k < EACH; ++k) {
+                    C v = Convert<C>::from(x[n].held.values[k]);
+                    T& y = out.values[k];
+                    C z = (v - own[k].mean) * own[k].factor + own[k].shift;
+                    if (ADD) {
+                        put(&y, z);
+                        z = Convert<C>::from(y) + Convert<C>::from(more[n].held.values[k]);
+                    }
+                    // NaN stays.
+                    if (RELU) z = z != z ? z : z > (C)0 ? z : (C)0;
+                    put(&y, z);
+                    if (RELU) bits |= (u32)(Convert<C>::from(y) != (C)0) << k;
+                }
+                *(Several<T, EACH>*)(task.y + at + n * step) = out;
+                if (RELU && task.mask) task.mask[(at + n * step) >> task.mask_shift] = (u8)bits;
             }
         }
     };
     template <bool WIDE> __device__ __forceinline__ void run() const { over_rows<WIDE>(*this, Work{*this, {}}); }
 };
+typedef ForwardOf<false, false> Forward;
+typedef ForwardOf<false, true> ForwardRelu;
+typedef ForwardOf<true, true> ForwardAddRelu;
 
-// dx = (dy - plain - (x - mean) slope) factor.
-struct Backward : BatchNorm {
+// dx = (dy - plain - (x - mean) slope) factor; MASKED: with the dy of what has remained, which is the residual's gradient.
+template <bool MASKED> struct BackwardOf : BatchNorm {
     struct Line { C mean, plain, slope, factor; };
     struct Work {
-        typedef Backward::Line Line;
+        typedef typename BackwardOf::Line Line;
         static const int FLIGHT = 2;
-        const Backward& task;
+        const BackwardOf& task;
         Line own[WIDTH];
         __device__ __forceinline__ Line of(i64 c) const {
             C scale = task.stats[task.channels + c], n = (C)task.count;
             C factor = scale * channel(task.w, c, task.w_format, (C)1);
             if (!task.training) return {task.stats[c], (C)0, (C)0, factor};
-            return {task.stats[c], task.sums[task.channels + c] / n, task.sums[c] / n * scale, factor};
+            return {task.stats[c], task.plain[c] / n, task.along[c] / n * scale, factor};
         }
         template <bool WIDE, int N> __device__ __forceinline__ void at(i64 at, i64 step) const {
             Raw<WIDE> x[N], dy[N];
+            u32 bits[N];
 #pragma unroll
             for (int n = 0; n < N; ++n) {
                 x[n].read(task.x + at + n * step);
                 dy[n].read(task.dy + at + n * step);
+                if (MASKED) bits[n] = task.template kept<WIDE>(at + n * step);
             }
 #pragma unroll
             for (int n = 0; n < N; ++n) {
+                const int EACH = Raw<WIDE>::COUNT;
                 C v[WIDTH], d[WIDTH], out[WIDTH];
-                int each = x[n].values(v);
+                if (MASKED) {
+#pragma unroll
+                    for (int k = 0; k < EACH; ++k) {
+                        if (!(bits[n] >> k & 1)) put(&dy[n].held.values[k], (C)0);
+                    }
+                    if (task.dr) *(Several<T, EACH>*)(task.dr + at + n * step) = dy[n].held;
+                }
+                x[n].values(v);
                 dy[n].values(d);
-                for (int k = 0; k < each; ++k) {
+#pragma unroll
+                for (int k = 0; k < EACH; ++k) {
                     const Line& line = own[k];
                     out[k] = (d[k] - line.plain - (v[k] - line.mean) * line.slope) * line.factor;
                 }
@@ -189,3 +249,5 @@ struct Backward : BatchNorm {
     };
     template <bool WIDE> __device__ __forceinline__ void run() const { over_rows<WIDE>(*this, Work{*this, {}}); }
 };
+typedef BackwardOf<false> Backward;
+typedef BackwardOf<true> BackwardMasked;

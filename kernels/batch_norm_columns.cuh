@@ -59,8 +59,8 @@ struct StatisticsColumns {
     }
 };
 
-// Sums over a thread's channels.
-struct SumsColumns {
+// Sums over a thread's channels; MASKED: of what has remained.
+template <bool MASKED> struct SumsColumns {
     static const int ROWS = 4;
     C mean[WIDTH], products[WIDTH], plain[WIDTH];
 
@@ -73,10 +73,12 @@ struct SumsColumns {
     }
     template <int N> __device__ __forceinline__ void take(const BatchNorm& task, i64 at, i64 step) {
         Pack rows[N], slopes[N];
+        u32 bits[N];
 #pragma unroll
         for (int r = 0; r < N; ++r) {
             rows[r] = *(const Pack*)(task.x + at + r * step);
             slopes[r] = *(const Pack*)(task.dy + at + r * step);
+            if (MASKED) bits[r] = task.template kept<true>(at + r * step);
         }
 #pragma unroll
         for (int k = 0; k < WIDTH; ++k) {
@@ -84,6 +86,7 @@ struct SumsColumns {
 #pragma unroll
             for (int r = 0; r < N; ++r) {
                 C d = Convert<C>::from(slopes[r].values[k]);
+                if (MASKED) d = bits[r] >> k & 1 ? d : (C)0;
                 a += d * (Convert<C>::from(rows[r].values[k]) - mean[k]);
                 b += d;
             }
@@ -99,7 +102,8 @@ struct SumsColumns {
 
 template <class Op> struct ColumnsOf;
 template <> struct ColumnsOf<Statistics> { typedef StatisticsColumns Columns; };
-template <> struct ColumnsOf<Sums> { typedef SumsColumns Columns; };
+template <> struct ColumnsOf<Sums> { typedef SumsColumns<false> Columns; };
+template <> struct ColumnsOf<SumsMasked> { typedef SumsColumns<true> Columns; };
 
 // Blocks take neighbouring channels, a part of the rows each: threads along y every so-many-th row.
 template <class Op>

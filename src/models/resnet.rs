@@ -6,7 +6,7 @@ use super::init_filters;
 use crate::error::{Error, throw};
 use crate::nn::{
     AdaptiveAvgPool2d, BatchNorm2d, Conv2d, Forward, Linear, MaxPool2d, Module, ReLU, Sequential,
-    init::zeros_,
+    calls, init::zeros_,
 };
 use crate::tensor::Tensor;
 
@@ -122,9 +122,9 @@ impl Forward for BasicBlock {
     #[track_caller]
     #[crate::nn::forward]
     fn forward(&self, input: &Tensor) -> Tensor {
-        let x = self.bn1.forward(&self.conv1.forward(input)).relu();
-        let x = self.bn2.forward(&self.conv2.forward(&x));
-        (x + shortcut(input, &self.downsample)).relu()
+        let x = self.bn1.forward_relu(&self.conv1.forward(input));
+        let x = self.conv2.forward(&x);
+        self.bn2.forward_add_relu(&x, &shortcut(input, &self.downsample))
     }
 }
 
@@ -167,10 +167,10 @@ impl Forward for Bottleneck {
     #[track_caller]
     #[crate::nn::forward]
     fn forward(&self, input: &Tensor) -> Tensor {
-        let x = self.bn1.forward(&self.conv1.forward(input)).relu();
-        let x = self.bn2.forward(&self.conv2.forward(&x)).relu();
-        let x = self.bn3.forward(&self.conv3.forward(&x));
-        (x + shortcut(input, &self.downsample)).relu()
+        let x = self.bn1.forward_relu(&self.conv1.forward(input));
+        let x = self.bn2.forward_relu(&self.conv2.forward(&x));
+        let x = self.conv3.forward(&x);
+        self.bn3.forward_add_relu(&x, &shortcut(input, &self.downsample))
     }
 }
 
@@ -304,7 +304,8 @@ impl Forward for ResNet {
     #[track_caller]
     #[crate::nn::forward]
     fn forward(&self, input: &Tensor) -> Tensor {
-        let x = self.relu.forward(&self.bn1.forward(&self.conv1.forward(input)));
+        let x = self.bn1.forward_relu(&self.conv1.forward(input));
+        calls::passed(&self.relu, &x);
         let stages = [&self.layer1, &self.layer2, &self.layer3, &self.layer4];
         let x = stages.iter().fold(self.maxpool.forward(&x), |x, stage| stage.forward(&x));
         self.fc.forward(&self.avgpool.forward(&x).flatten(1, -1))

@@ -11,6 +11,7 @@ use super::{Buffer, Forward, Module, Parameter, StatisticsGroup, Training};
 use crate::autograd::no_grad;
 use crate::distributed::ProcessGroup;
 use crate::error::{Error, throw};
+use crate::ops::{Norm, NormOptions};
 use crate::tensor::{Dtype, Tensor};
 
 thread_local! {
@@ -38,7 +39,7 @@ impl Drop for AccumulateStatistics {
 }
 
 macro_rules! batch_norm {
-    ($(#[$doc:meta])* $name:ident, $accepts:expr, $shapes:literal, $group:expr) => {
+    ($(#[$doc:meta])* $name:ident, $accepts:expr, $shapes:literal, $example:literal, $group:expr) => {
         running_norm! {
             $(#[$doc])*
             ///
@@ -56,25 +57,71 @@ macro_rules! batch_norm {
                 self
             }
 
-            /// Counts a batch; gives the weight with which it enters the running statistics.
-            fn count_batch(&self) -> f64 {
-                let momentum = self.momentum.filter(|_| !ACCUMULATE.get());
-                let Some(count) = &self.num_batches_tracked else {
-                    return momentum.unwrap_or(0.0);
-                };
-                no_grad(|| _ = count.add_(1i64));
-                // Without values any weight gives the shapes.
-                let cumulative = || if count.device().is_meta() { 1.0 } else { 1.0 / count.item() };
-                momentum.unwrap_or_else(cumulative)
-            }
-        }
-
-        impl Forward for $name {
+            /// [`relu`](Tensor::relu) of what [`forward`](Forward::forward) gives, in one pass over the elements on a
+            /// GPU ([`functional::batch_norm_relu`](super::functional::batch_norm_relu)).
+            ///
+            /// ```
+            #[doc = concat!("use torchrs::{Dtype, Tensor, nn::{", stringify!($name), ", Forward}};")]
+            #[doc = concat!("let norm = ", stringify!($name), "::new(3);")]
+            #[doc = concat!("let x = Tensor::randn(", $example, ", Dtype::F32);")]
+            /// assert!(norm.forward_relu(&x).equal(&norm.forward(&x).relu()));
+            /// ```
+            ///
             /// # Panics
             #[doc = concat!("Throws [`Error::Shape`] unless the input is ", $shapes, ".")]
             #[track_caller]
             #[crate::nn::forward]
-            fn forward(&self, input: &Tensor) -> Tensor {
+            pub fn forward_relu(&self, input: &Tensor) -> Tensor {
+                self.normalised(input, |norm| input.batch_norm_relu(norm, None), |y| y.relu())
+            }
+
+            /// [`relu`](Tensor::relu) of the sum of what [`forward`](Forward::forward) gives and a residual, in one
+            /// pass over the elements on a GPU
+            /// ([`functional::batch_norm_relu`](super::functional::batch_norm_relu)).
+            ///
+            /// ```
+            #[doc = concat!("use torchrs::{Dtype, Tensor, nn::{", stringify!($name), ", Forward}};")]
+            #[doc = concat!("let norm = ", stringify!($name), "::new(3);")]
+            #[doc = concat!("let x = Tensor::randn(", $example, ", Dtype::F32);")]
+            /// let shortcut = x.square();
+            /// let y = (norm.forward(&x) + &shortcut).relu();
+            /// assert!(norm.forward_add_relu(&x, &shortcut).equal(&y));
+            /// ```
+            ///
+            /// # Panics
+            #[doc = concat!("Throws [`Error::Shape`] unless the input is ", $shapes, ", and for a residual")]
+            /// that does not broadcast with it.
+            #[track_caller]
+            #[crate::nn::forward]
+            pub fn forward_add_relu(&self, input: &Tensor, residual: &Tensor) -> Tensor {
+                let one_pass = |norm: &Norm<'_>| input.batch_norm_relu(norm, Some(residual));
+                self.normalised(input, one_pass, |y| (y + residual).relu())
+            }
+
+            /// Counts a batch, at once or with the op that is given the second; the first is the weight with which it
+            /// enters the running statistics.
+            fn count_batch(&self, at_once: bool) -> (f64, Option<&Tensor>) {
+                let momentum = self.momentum.filter(|_| !ACCUMULATE.get());
+                let Some(count) = &self.num_batches_tracked else {
+                    return (momentum.unwrap_or(0.0), None);
+                };
+                if let (Some(momentum), false) = (momentum, at_once) {
+                    return (momentum, Some(count));
+                }
+                no_grad(|| _ = count.add_(1i64));
+                // Without values any weight gives the shapes.
+                let cumulative = || if count.device().is_meta() { 1.0 } else { 1.0 / count.item() };
+                (momentum.unwrap_or_else(cumulative), None)
+            }
+
+            /// By the op, or by the statistics of all ranks, with what comes after.
+            #[track_caller]
+            fn normalised(
+                &self,
+                input: &Tensor,
+                op: impl FnOnce(&Norm<'_>) -> Tensor,
+                after: impl FnOnce(Tensor) -> Tensor,
+            ) -> Tensor {
                 if !$accepts(input.dim()) {
                     throw(Error::shape(
                         stringify!($name),
@@ -86,20 +133,31 @@ macro_rules! batch_norm {
                     let message = format!("{}; must be positive in training", self.eps);
                     throw(Error::argument(stringify!($name), "eps", message));
                 }
-                let momentum = if training { self.count_batch() } else { 0.0 };
-                if training && let Some(group) = self.group.others() {
-                    return self.synchronised(input, momentum, &group);
+                let others = if training { self.group.others() } else { None };
+                let (momentum, batches) = match training {
+                    true => self.count_batch(others.is_some()),
+                    false => (0.0, None),
+                };
+                if let Some(group) = others {
+                    return after(self.synchronised(input, momentum, &group));
                 }
                 let by_batch = training || self.running_mean.is_none();
-                input.batch_norm(
-                    self.running_mean.as_deref(),
-                    self.running_var.as_deref(),
-                    self.weight.as_deref(),
-                    self.bias.as_deref(),
-                    by_batch,
-                    momentum,
-                    self.eps,
-                )
+                op(&Norm {
+                    running: [self.running_mean.as_deref(), self.running_var.as_deref()],
+                    affine: [self.weight.as_deref(), self.bias.as_deref()],
+                    batches,
+                    options: NormOptions { training: by_batch, momentum, eps: self.eps },
+                })
+            }
+        }
+
+        impl Forward for $name {
+            /// # Panics
+            #[doc = concat!("Throws [`Error::Shape`] unless the input is ", $shapes, ".")]
+            #[track_caller]
+            #[crate::nn::forward]
+            fn forward(&self, input: &Tensor) -> Tensor {
+                self.normalised(input, |norm| input.batch_norm_of(norm), |y| y)
             }
         }
 
@@ -136,7 +194,7 @@ batch_norm!(
     /// assert!((y[0] + 1.0).abs() < 1e-4 && (y[1] - 1.0).abs() < 1e-4);
     /// assert!((norm.running_mean.unwrap().item() - 0.1 * 2.0).abs() < 1e-6);
     /// ```
-    BatchNorm1d, |dim| matches!(dim, 2 | 3), "[N, C] or [N, C, L]",
+    BatchNorm1d, |dim| matches!(dim, 2 | 3), "[N, C] or [N, C, L]", "[4, 3, 5]",
     StatisticsGroup::default()
 );
 batch_norm!(
@@ -150,7 +208,7 @@ batch_norm!(
     /// norm.eval();
     /// assert!((norm.running_mean.as_ref().unwrap().mean().item() - 0.7).abs() < 0.1);
     /// ```
-    BatchNorm2d, |dim| dim == 4, "[N, C, H, W]",
+    BatchNorm2d, |dim| dim == 4, "[N, C, H, W]", "[4, 3, 5, 5]",
     StatisticsGroup::default()
 );
 batch_norm!(
@@ -161,7 +219,7 @@ batch_norm!(
     /// let y = BatchNorm3d::new(3).forward(&(Tensor::randn([4, 3, 2, 2, 2], Dtype::F32) + 7.0));
     /// assert!(y.mean_dim(&[0, 2, 3, 4], false).abs().max().item() < 1e-4);
     /// ```
-    BatchNorm3d, |dim| dim == 5, "[N, C, D, H, W]",
+    BatchNorm3d, |dim| dim == 5, "[N, C, D, H, W]", "[4, 3, 2, 5, 5]",
     StatisticsGroup::default()
 );
 batch_norm!(
@@ -178,7 +236,7 @@ batch_norm!(
     /// let x = Tensor::from([[1f32], [3.]]);
     /// assert!(SyncBatchNorm::new(1).forward(&x).equal(&BatchNorm1d::new(1).forward(&x)));
     /// ```
-    SyncBatchNorm, |dim| dim >= 2, "[N, C, ..]",
+    SyncBatchNorm, |dim| dim >= 2, "[N, C, ..]", "[4, 3, 5]",
     StatisticsGroup::of_default()
 );
 

@@ -50,6 +50,7 @@ pub use loss::cross_entropy::{
     linear_cross_entropy,
 };
 pub use loss::ctc_loss::{CTCLossOptions, ctc_loss};
+pub(crate) use norm::batch_norm::{Norm, Options as NormOptions};
 pub use pool::max::{Pool1dOptions, Pool2dOptions, Pool3dOptions, PoolOptions};
 pub use reduce::distinct::Unique;
 pub use reduce::sort::Interpolation;

@@ -4,6 +4,7 @@ mod allocations;
 mod attention;
 mod bags;
 mod basics;
+mod batch_norm_relu;
 mod casts;
 mod classes;
 mod compare;

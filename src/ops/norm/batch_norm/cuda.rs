@@ -3,22 +3,25 @@
 
 use crate::cuda::{
     family::FLOATS, family::Family, fold, fold::Operation, fold::planes_shape, launch::Argument,
-    sources::family,
+    launch::Shape, sources::family,
 };
 use std::ptr::null_mut;
+
+use super::{Norm, Options, Saved};
 
 use crate::autograd::no_grad;
 use crate::error::throw;
 use crate::loops::fold::Plan;
 use crate::ops::{MemoryFormat, gpu::Gpu, gpu::address, gpu::format_of, gpu::order};
-use crate::tensor::Tensor;
+use crate::tensor::{Dtype, Tensor};
 
 pub(in crate::ops) static FOLDS: Family =
     family!("batch_norm_folds": "fold.cuh", "rows.cuh", "batch_norm.cu", "batch_norm_columns.cuh", "fold_entries.cuh")
-        .with(&[(FLOATS, &["Statistics", "Sums"])]);
+        .with(&[(FLOATS, &["Statistics", "Sums", "SumsMasked"])]);
 pub(in crate::ops) static EACH: Family =
-    family!("batch_norm": "fold.cuh", "rows.cuh", "batch_norm.cu", "batch_norm_entries.cuh")
-        .with(&[(FLOATS, &["Forward", "Backward"])]);
+    family!("batch_norm": "fold.cuh", "rows.cuh", "batch_norm.cu", "batch_norm_entries.cuh").with(
+        &[(FLOATS, &["Forward", "ForwardRelu", "ForwardAddRelu", "Backward", "BackwardMasked"])],
+    );
 
 /// `BatchNorm` on the other side.
 #[derive(Clone, Copy)]
@@ -28,11 +31,16 @@ struct Task {
     dy: *const u8,
     y: *mut u8,
     stats: *mut u8,
-    sums: *mut u8,
+    along: *mut u8,
+    plain: *mut u8,
     w: *mut u8,
     b: *mut u8,
     running_mean: *mut u8,
     running_var: *mut u8,
+    batches: *mut u8,
+    residual: *const u8,
+    dr: *mut u8,
+    mask: *mut u8,
     channels: i64,
     count: i64,
     rows: i64,
@@ -45,18 +53,12 @@ struct Task {
     var_format: i32,
     last: i32,
     training: i32,
+    mask_shift: i32,
+    reserved: i32,
 }
 
 // SAFETY: the same fields in the same order on the other side, without references.
 unsafe impl Argument for Task {}
-
-/// Options of both directions.
-#[derive(Clone, Copy)]
-pub(super) struct Options {
-    pub training: bool,
-    pub eps: f64,
-    pub momentum: f64,
-}
 
 /// A new tensor like `x`, which is dense in this order.
 fn like(x: &Tensor, order: MemoryFormat) -> Tensor {
@@ -77,11 +79,16 @@ fn task(x: &Tensor, stats: &Tensor, order: MemoryFormat, options: Options) -> Ta
         dy: null_mut(),
         y: null_mut(),
         stats: stats.device_ptr(),
-        sums: null_mut(),
+        along: null_mut(),
+        plain: null_mut(),
         w: null_mut(),
         b: null_mut(),
         running_mean: null_mut(),
         running_var: null_mut(),
+        batches: null_mut(),
+        residual: null_mut(),
+        dr: null_mut(),
+        mask: null_mut(),
         channels: channels as i64,
         count: (x.shape()[0] * plane) as i64,
         rows: (x.numel() / length.max(1)) as i64,
@@ -94,6 +101,8 @@ fn task(x: &Tensor, stats: &Tensor, order: MemoryFormat, options: Options) -> Ta
         var_format: 0,
         last: i32::from(last),
         training: i32::from(options.training),
+        mask_shift: 0,
+        reserved: 0,
     }
 }
 
@@ -113,30 +122,59 @@ fn fold_channels(gpu: Gpu, variant: &'static str, x: &Tensor, inputs: &[*const u
     done.unwrap_or_else(|error| throw(error));
 }
 
+/// Whether all elements are worked on sixteen bytes at a time, and the shape for it.
+#[track_caller]
+fn shape_of(gpu: Gpu, x: &Tensor, op: &Task) -> (bool, Shape) {
+    let all = [op.x, op.y, op.dy, op.residual, op.dr.cast_const()];
+    let (rows, length) = (op.rows as usize, op.length as usize);
+    let shape = planes_shape(rows, length, op.last == 1, format_of(x.dtype()), &all, gpu.index);
+    shape.unwrap_or_else(|error| throw(error))
+}
+
 /// Works on all elements.
 #[track_caller]
-fn each(gpu: Gpu, variant: &'static str, x: &Tensor, op: Task) {
-    let format = format_of(x.dtype());
-    let mut addresses = vec![op.x, op.y.cast_const()];
-    addresses.extend((!op.dy.is_null()).then_some(op.dy));
-    let (rows, length) = (op.rows as usize, op.length as usize);
-    let shape = planes_shape(rows, length, op.last == 1, format, &addresses, gpu.index);
-    let (wide, shape) = shape.unwrap_or_else(|error| throw(error));
-    let kernel = EACH.kernel(format, variant, if wide { "each_wide" } else { "each" });
+fn each(gpu: Gpu, variant: &'static str, x: &Tensor, (wide, shape): (bool, Shape), op: Task) {
+    let entry = if wide { "each_wide" } else { "each" };
+    let kernel = EACH.kernel(format_of(x.dtype()), variant, entry);
     // SAFETY: the kernel's parameter; tensors of these types and sizes that lie alike, the result is new.
     unsafe { gpu.launch(kernel, shape, crate::cuda::cuda_args!(op)) };
 }
 
-/// The result, and `[3, channels]`: mean, 1 / sqrt(var + eps), unbiased variance. Moves the running statistics
-/// in training.
+/// What follows the norm in the same pass: a tensor of the same shape and type is added, then comes `relu`.
+pub(super) struct Relu<'a> {
+    pub residual: Option<&'a Tensor>,
+    /// Whether backward will ask which results are not 0.
+    pub masked: bool,
+}
+
+/// Which results of [`forward`] are not 0.
+pub(super) struct Mask {
+    /// 2^shift neighbours are a byte's bits.
+    pub shift: i32,
+    pub bits: Tensor,
+}
+
+impl Mask {
+    /// For results like `x`, which are written sixteen bytes at a time if `wide`.
+    fn new(x: &Tensor, wide: bool) -> Mask {
+        let each = if wide { 16 / x.dtype().size() } else { 1 };
+        let bits = Tensor::empty([x.numel() / each], (Dtype::U8, x.device()));
+        Mask { shift: each.trailing_zeros() as i32, bits }
+    }
+}
+
+/// What [`forward`] gives.
+pub(super) struct Found {
+    pub y: Tensor,
+    /// `[3, channels]`: mean, 1 / sqrt(var + eps), unbiased variance.
+    pub stats: Tensor,
+    pub mask: Option<Mask>,
+}
+
+/// The result, and what backward needs. In training it moves the running statistics and counts the batch.
 #[track_caller]
-pub(super) fn forward(
-    gpu: Gpu,
-    x: &Tensor,
-    running: [Option<&Tensor>; 2],
-    parameters: [Option<&Tensor>; 2],
-    options: Options,
-) -> (Tensor, Tensor) {
+pub(super) fn forward(gpu: Gpu, x: &Tensor, norm: &Norm<'_>, relu: Option<Relu<'_>>) -> Found {
+    let Norm { running, affine, options, .. } = *norm;
     let order = order(x);
     let x = no_grad(|| x.detach().contiguous_in(order));
     let y = like(&x, order);
@@ -147,12 +185,11 @@ pub(super) fn forward(
         true => Tensor::zeros([3, channels], kind),
         false => Tensor::empty([3, channels], kind),
     };
-    let [w, b] = parameters.map(|p| p.map(|p| p.detach().contiguous()));
+    let [w, b] = affine.map(|p| p.map(|p| p.detach().contiguous()));
     let format = |t: Option<&Tensor>| t.map_or(0, |t| format_of(t.dtype()) as i32);
     let dense = running.map(|t| t.map(|t| t.detach().contiguous()));
     let [mean, var] = dense.each_ref().map(Option::as_ref);
     let op = Task {
-        y: y.device_ptr(),
         w: address(w.as_ref()),
         b: address(b.as_ref()),
         running_mean: address(mean),
@@ -169,7 +206,13 @@ pub(super) fn forward(
         unsafe { gpu.launch(kernel, gpu.for_each(channels), crate::cuda::cuda_args!(op)) };
     } else if op.count > 0 {
         running.iter().flatten().for_each(|t| t.assert_inplace_legal("batch_norm"));
-        fold_channels(gpu, "Statistics", &x, &[op.x], op);
+        let counted = counted(&x, norm);
+        fold_channels(gpu, "Statistics", &x, &[op.x], Task { batches: address(counted), ..op });
+        if let Some(batches) = counted {
+            batches.storage().bump_version();
+        } else {
+            norm.count();
+        }
         for (running, dense) in running.into_iter().zip(&dense) {
             match (running, dense) {
                 (Some(to), Some(moved)) if to.device_ptr() != moved.device_ptr() => {
@@ -179,38 +222,88 @@ pub(super) fn forward(
                 _ => {}
             }
         }
+    } else {
+        norm.count();
     }
-    each(gpu, "Forward", &x, op);
-    (y, stats)
+    let residual = relu.as_ref().and_then(|relu| relu.residual);
+    let residual = no_grad(|| residual.map(|r| r.detach().contiguous_in(order)));
+    let op = Task { y: y.device_ptr(), residual: address(residual.as_ref()), ..op };
+    let shape = shape_of(gpu, &x, &op);
+    let mask = relu.as_ref().is_some_and(|relu| relu.masked).then(|| Mask::new(&x, shape.0));
+    let variant = match (&relu, &residual) {
+        (None, _) => "Forward",
+        (Some(_), None) => "ForwardRelu",
+        (Some(_), Some(_)) => "ForwardAddRelu",
+    };
+    each(gpu, variant, &x, shape, with_mask(op, mask.as_ref()));
+    Found { y, stats, mask }
 }
 
-/// dx if it is wanted, and `[2, channels]`, dw and db.
+/// The number of batches, if the kernel of the statistics can count there.
 #[track_caller]
-pub(super) fn backward(
-    gpu: Gpu,
-    dy: &Tensor,
-    x: &Tensor,
-    stats: &Tensor,
-    weight: Option<&Tensor>,
-    options: Options,
-    wanted: bool,
-) -> (Option<Tensor>, Tensor) {
+fn counted<'a>(x: &Tensor, norm: &Norm<'a>) -> Option<&'a Tensor> {
+    let fits = |t: &&Tensor| t.dtype() == Dtype::I64 && t.device() == x.device() && t.numel() == 1;
+    let counted = norm.batches.filter(fits)?;
+    counted.assert_inplace_legal("batch_norm");
+    // Without channels no thread counts.
+    (x.shape()[1] > 0).then_some(counted)
+}
+
+fn with_mask(op: Task, mask: Option<&Mask>) -> Task {
+    let Some(mask) = mask else { return op };
+    Task { mask: mask.bits.device_ptr(), mask_shift: mask.shift, ..op }
+}
+
+/// What [`backward`] is asked for.
+pub(super) struct Asked<'a> {
+    /// Of a norm that `relu` follows: only gradients where its result is not 0 count.
+    pub mask: Option<&'a Mask>,
+    /// Whether that of the input is wanted.
+    pub dx: bool,
+    /// Whether that of a residual is wanted.
+    pub dr: bool,
+}
+
+/// What [`backward`] gives: dw and db always.
+pub(super) struct Gradients {
+    pub dx: Option<Tensor>,
+    pub dr: Option<Tensor>,
+    pub dw: Tensor,
+    pub db: Tensor,
+}
+
+/// The gradients.
+#[track_caller]
+pub(super) fn backward(gpu: Gpu, dy: &Tensor, saved: &Saved, asked: Asked<'_>) -> Gradients {
+    let Saved { x, stats, weight, options, .. } = saved;
     let order = order(x);
     let [x, dy] = no_grad(|| [x, dy].map(|t| t.detach().contiguous_in(order)));
-    let weight = weight.map(|w| w.detach().contiguous());
-    let sums = Tensor::empty([2, x.shape()[1]], (stats.dtype(), x.device()));
+    // A gradient that no pack begins at would be added up in another order than what `relu` makes of it.
+    let begins_a_pack = asked.mask.is_none() || dy.device_ptr().addr().is_multiple_of(16);
+    let dy = if begins_a_pack { dy } else { no_grad(|| like(&dy, order).copy_(&dy).clone()) };
+    let weight = weight.as_ref().map(|w| w.detach().contiguous());
+    // Each is a tensor of its own, which a parameter keeps without a copy.
+    let sum = || Tensor::empty([x.shape()[1]], (stats.dtype(), x.device()));
+    let (dw, db) = (sum(), sum());
     let op = Task {
         dy: dy.device_ptr(),
-        sums: sums.device_ptr(),
+        along: dw.device_ptr(),
+        plain: db.device_ptr(),
         w: address(weight.as_ref()),
         w_format: weight.as_ref().map_or(0, |w| format_of(w.dtype()) as i32),
-        ..task(&x, stats, order, options)
+        ..task(&x, stats, order, *options)
     };
-    fold_channels(gpu, "Sums", &x, &[op.x, op.dy], op);
-    let dx = wanted.then(|| {
-        let dx = like(&x, order);
-        each(gpu, "Backward", &x, Task { y: dx.device_ptr(), ..op });
-        dx
-    });
-    (dx, sums)
+    let op = with_mask(op, asked.mask);
+    let [sums, of_each] = match asked.mask {
+        None => ["Sums", "Backward"],
+        Some(_) => ["SumsMasked", "BackwardMasked"],
+    };
+    fold_channels(gpu, sums, &x, &[op.x, op.dy], op);
+    let dr = asked.dr.then(|| like(&x, order));
+    let dx = (asked.dx || asked.dr).then(|| like(&x, order));
+    if let Some(dx) = &dx {
+        let op = Task { y: dx.device_ptr(), dr: address(dr.as_ref()), ..op };
+        each(gpu, of_each, &x, shape_of(gpu, &x, &op), op);
+    }
+    Gradients { dx, dr, dw, db }
 }

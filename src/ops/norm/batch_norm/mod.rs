@@ -15,6 +15,7 @@
 
 mod cpu;
 pub(in crate::ops) mod cuda;
+mod relu;
 
 use smallvec::{SmallVec, smallvec};
 
@@ -31,6 +32,89 @@ use crate::ops::checks::samples::{OpSample, positive, values};
 use crate::ops::{compute_type, gpu};
 use crate::tensor::{Shape, Tensor, dispatch};
 
+/// A norm's operands but for the input.
+#[derive(Clone, Copy)]
+pub(crate) struct Norm<'a> {
+    /// Mean and variance.
+    pub running: [Option<&'a Tensor>; 2],
+    /// Weight and bias.
+    pub affine: [Option<&'a Tensor>; 2],
+    /// How many batches the running statistics have seen: training adds one.
+    pub batches: Option<&'a Tensor>,
+    pub options: Options,
+}
+
+/// Options of both directions.
+#[derive(Clone, Copy)]
+pub(crate) struct Options {
+    pub training: bool,
+    pub momentum: f64,
+    pub eps: f64,
+}
+
+impl<'a> Norm<'a> {
+    /// All that have one number per channel.
+    fn parameters(&self) -> [(&'static str, Option<&'a Tensor>); 4] {
+        let ([mean, var], [weight, bias]) = (self.running, self.affine);
+        [("running_mean", mean), ("running_var", var), ("weight", weight), ("bias", bias)]
+    }
+
+    /// Counts a batch.
+    fn count(&self) {
+        if self.options.training {
+            no_grad(|| self.batches.map(|batches| batches.add_(1i64)));
+        }
+    }
+
+    /// The sizes of the input.
+    ///
+    /// # Panics
+    /// Throws for an input or parameters of another shape, and without statistics.
+    #[track_caller]
+    fn check(&self, x: &Tensor) -> Sizes {
+        let Some(sizes) = sizes(x) else {
+            throw(Error::shape(
+                "batch_norm",
+                format!("input {:?} must be [N, C] or [N, C, ..]", x.shape()),
+            ))
+        };
+        for (name, p) in self.parameters() {
+            match p {
+                Some(p) if p.shape() != [sizes.channels] => throw(Error::shape(
+                    "batch_norm",
+                    format!(
+                        "{name} has shape {:?}, the input {:?} has {} channels",
+                        p.shape(),
+                        x.shape(),
+                        sizes.channels
+                    ),
+                )),
+                None if !self.options.training && name.starts_with("running") => {
+                    throw(Error::argument(
+                        "batch_norm",
+                        name,
+                        "missing; without `training` the running statistics are needed",
+                    ))
+                }
+                _ => {}
+            }
+        }
+        if self.options.training && sizes.count() == 1 {
+            throw(Error::shape(
+                "batch_norm",
+                format!(
+                    "input {:?} has one number per channel: training needs more to have a variance",
+                    x.shape()
+                ),
+            ));
+        }
+        for p in self.parameters().iter().filter_map(|(_, p)| *p) {
+            gpu::of("batch_norm", &[x, p]);
+        }
+        sizes
+    }
+}
+
 impl Tensor {
     /// `nn::functional::batch_norm`, whose options these are.
     #[allow(clippy::too_many_arguments, reason = "PyTorch's signature")]
@@ -45,62 +129,35 @@ impl Tensor {
         momentum: f64,
         eps: f64,
     ) -> Tensor {
+        self.batch_norm_of(&Norm {
+            running: [running_mean, running_var],
+            affine: [weight, bias],
+            batches: None,
+            options: Options { training, momentum, eps },
+        })
+    }
+
+    /// Batch normalisation that counts batches, too.
+    #[track_caller]
+    pub(crate) fn batch_norm_of(&self, norm: &Norm<'_>) -> Tensor {
         if self.shape() == [0] {
             // PyTorch takes nothing at all as any number of channels.
+            norm.count();
             return self.clone_contiguous();
         }
-        let parameters = [
-            ("running_mean", running_mean),
-            ("running_var", running_var),
-            ("weight", weight),
-            ("bias", bias),
-        ];
-        let Some(sizes) = sizes(self) else {
-            throw(Error::shape(
-                "batch_norm",
-                format!("input {:?} must be [N, C] or [N, C, ..]", self.shape()),
-            ))
-        };
-        for (name, p) in parameters {
-            match p {
-                Some(p) if p.shape() != [sizes.channels] => throw(Error::shape(
-                    "batch_norm",
-                    format!(
-                        "{name} has shape {:?}, the input {:?} has {} channels",
-                        p.shape(),
-                        self.shape(),
-                        sizes.channels
-                    ),
-                )),
-                None if !training && name.starts_with("running") => throw(Error::argument(
-                    "batch_norm",
-                    name,
-                    "missing; without `training` the running statistics are needed",
-                )),
-                _ => {}
-            }
-        }
-        let n = sizes.count();
-        if training && n == 1 {
-            throw(Error::shape(
-                "batch_norm",
-                format!(
-                    "input {:?} has one number per channel: training needs more to have a variance",
-                    self.shape()
-                ),
-            ));
-        }
-        for p in parameters.iter().filter_map(|(_, p)| *p) {
-            gpu::of("batch_norm", &[self, p]);
-        }
-        let options = cuda::Options { training, eps, momentum };
+        let sizes = norm.check(self);
         let (y, stats) = match gpu::of("batch_norm", &[self]) {
             Some(gpu) => {
-                let running = [running_mean, running_var];
-                cuda::forward(gpu, self, running, [weight, bias], options)
+                let found = cuda::forward(gpu, self, norm, None);
+                (found.y, found.stats)
             }
-            None => on_cpu(self, sizes, parameters.map(|(_, p)| p), options),
+            None => {
+                norm.count();
+                on_cpu(self, sizes, norm.parameters().map(|(_, p)| p), norm.options)
+            }
         };
+        let [weight, bias] = norm.affine;
+        let options = norm.options;
         let inputs: SmallVec<[&Tensor; 3]> =
             [Some(self), weight, bias].into_iter().flatten().collect();
         record("batch_norm", &inputs, y, |saver| {
@@ -133,7 +190,7 @@ struct Saved {
     x: Tensor,
     stats: Tensor,
     weight: Option<Tensor>,
-    options: cuda::Options,
+    options: Options,
     sizes: Sizes,
 }
 
@@ -143,9 +200,9 @@ fn on_cpu(
     x: &Tensor,
     sizes: Sizes,
     parameters: [Option<&Tensor>; 4],
-    options: cuda::Options,
+    options: Options,
 ) -> (Tensor, Tensor) {
-    let cuda::Options { training, eps, momentum } = options;
+    let Options { training, eps, momentum } = options;
     let wide = compute_type::widen(x);
     let at =
         |p: Option<&Tensor>| p.map(|p| no_grad(|| compute_type::widen(p).to_dtype(wide.dtype())));
@@ -231,11 +288,10 @@ fn grain(sizes: Sizes) -> usize {
 fn fused(ctx: &BackwardCtx, dy: &Tensor, saved: &Saved) -> [Tensor; 3] {
     let Saved { x, stats, weight, options, sizes } = saved;
     if let Some(gpu) = gpu::of("batch_norm", &[x, dy]) {
-        let weight = weight.as_ref();
-        let (dx, sums) = cuda::backward(gpu, dy, x, stats, weight, *options, ctx.needs(0));
+        let asked = cuda::Asked { mask: None, dx: ctx.needs(0), dr: false };
+        let cuda::Gradients { dx, dw, db, .. } = cuda::backward(gpu, dy, saved, asked);
         // Nobody asks for what is missing.
-        let dx = dx.unwrap_or_else(|| x.detach());
-        return [dx, sums.select(0, 0).detach(), sums.select(0, 1).detach()];
+        return [dx.unwrap_or_else(|| x.detach()), dw, db];
     }
     let dtype = x.dtype();
     let (dy, x) = (compute_type::widen(dy), compute_type::widen(x));
