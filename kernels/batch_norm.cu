@@ -19,9 +19,10 @@ struct BatchNorm {
     char* running_var;
     // Null, or how many batches the running statistics have seen.
     i64* batches;
-    // Null, or what is added to the normalised numbers, and its gradient.
+    // What is added to the normalised numbers, its gradient, and what is added to dy.
     const T* residual;
     T* dr;
+    const T* more;
     // Null, or which results are not 0: 2^mask_shift neighbours a byte.
     u8* mask;
     i64 channels;
@@ -48,6 +49,8 @@ struct BatchNorm {
         }
         return bits;
     }
+    // The same of WIDTH elements that are a byte's bits.
+    __device__ __forceinline__ u32 kept_of_pack(i64 at) const { return mask[at / WIDTH]; }
 };
 
 __device__ __forceinline__ int size_of(i32 format) {
@@ -90,20 +93,54 @@ template <class A> struct StatisticsOf : BatchNorm {
 };
 typedef StatisticsOf<C> Statistics;
 
-// The sums of dy (x - mean) scale and of dy; MASKED: of the dy of what has remained.
-template <class A, bool MASKED> struct SumsOf : BatchNorm {
+// The gradient of a result that `relu` was the last to make: what there is of it, where the result has remained.
+enum Gradient {
+    // Of a result of the norm's own.
+    PLAIN,
+    // As it is; written as the residual's, too; the sum of two, written.
+    MASKED, WRITTEN, SUMMED,
+};
+
+// Gradients that one instruction reads, of the elements from `at` on.
+template <int KIND, bool WIDE> struct Slopes {
+    static const int EACH = Raw<WIDE>::COUNT;
+    Several<T, EACH> held, more;
+    u32 bits;
+    __device__ __forceinline__ void read(const BatchNorm& task, i64 at) {
+        held = *(const Several<T, EACH>*)(task.dy + at);
+        if (KIND == SUMMED) more = *(const Several<T, EACH>*)(task.more + at);
+    }
+    // Makes them what counts: after all are read.
+    __device__ __forceinline__ void settle(const BatchNorm& task, i64 at) {
+        if (KIND == PLAIN) return;
+#pragma unroll
+        for (int k = 0; k < EACH; ++k) {
+            T& d = held.values[k];
+            if (KIND == SUMMED) put(&d, Convert<C>::from(d) + Convert<C>::from(more.values[k]));
+            if (!(bits >> k & 1)) put(&d, (C)0);
+        }
+        if (KIND >= WRITTEN) *(Several<T, EACH>*)(task.dr + at) = held;
+    }
+    __device__ __forceinline__ C value(int k) const { return Convert<C>::from(held.values[k]); }
+};
+
+// The sums of dy (x - mean) scale and of dy.
+template <class A, int KIND> struct SumsOf : BatchNorm {
     typedef Pair<A> Acc;
     __device__ __forceinline__ Acc zero() const { return {(A)0, (A)0}; }
     __device__ __forceinline__ Acc combine(const Acc& p, const Acc& q) const { return {p.a + q.a, p.b + q.b}; }
     template <bool WIDE> __device__ __forceinline__ void add(Acc& acc, i64 at, i64, i64 c) const {
-        A v[WIDTH], d[WIDTH], mean = stats[c];
-        u32 bits = MASKED ? kept<WIDE>(at) : 0;
-        int each = values_at<WIDE>(x + at, v);
-        values_at<WIDE>(dy + at, d);
-        for (int k = 0; k < each; ++k) {
-            if (MASKED) d[k] = bits >> k & 1 ? d[k] : (A)0;
-            acc.a += d[k] * (v[k] - mean);
-            acc.b += d[k];
+        A v[WIDTH], mean = stats[c];
+        Slopes<KIND, WIDE> slopes;
+        slopes.read(*this, at);
+        if (KIND != PLAIN) slopes.bits = kept<WIDE>(at);
+        values_at<WIDE>(x + at, v);
+        slopes.settle(*this, at);
+#pragma unroll
+        for (int k = 0; k < slopes.EACH; ++k) {
+            A d = slopes.value(k);
+            acc.a += d * (v[k] - mean);
+            acc.b += d;
         }
     }
     __device__ __forceinline__ void finish(i64 c, const Acc& acc) const {
@@ -111,8 +148,10 @@ template <class A, bool MASKED> struct SumsOf : BatchNorm {
         plain[c] = acc.b;
     }
 };
-typedef SumsOf<C, false> Sums;
-typedef SumsOf<C, true> SumsMasked;
+typedef SumsOf<C, PLAIN> Sums;
+typedef SumsOf<C, MASKED> SumsMasked;
+typedef SumsOf<C, WRITTEN> SumsWritten;
+typedef SumsOf<C, SUMMED> SumsSummed;
 
 __device__ __forceinline__ i64 remainder_of(i64 a, i64 b) { return a - whole_quotient(a, b) * b; }
 
@@ -158,7 +197,7 @@ template <bool ADD, bool RELU> struct ForwardOf : BatchNorm {
     struct Line { C mean, factor, shift; };
     struct Work {
         typedef typename ForwardOf::Line Line;
-        static const int FLIGHT = 4;
+        static const int FLIGHT = ADD ? 2 : RELU ? 3 : 4;
         const ForwardOf& task;
         Line own[WIDTH];
         __device__ __forceinline__ Line of(i64 c) const {
@@ -192,7 +231,7 @@ template <bool ADD, bool RELU> struct ForwardOf : BatchNorm {
                     if (RELU) bits |= (u32)(Convert<C>::from(y) != (C)0) << k;
                 }
                 *(Several<T, EACH>*)(task.y + at + n * step) = out;
-                if (RELU && task.mask) task.mask[(at + n * step) >> task.mask_shift] = (u8)bits;
+                if (RELU && task.mask) task.mask[(at + n * step) / EACH] = (u8)bits;
             }
         }
     };
@@ -202,8 +241,8 @@ typedef ForwardOf<false, false> Forward;
 typedef ForwardOf<false, true> ForwardRelu;
 typedef ForwardOf<true, true> ForwardAddRelu;
 
-// dx = (dy - plain - (x - mean) slope) factor; MASKED: with the dy of what has remained, which is the residual's gradient.
-template <bool MASKED> struct BackwardOf : BatchNorm {
+// dx = (dy - plain - (x - mean) slope) factor.
+template <int KIND> struct BackwardOf : BatchNorm {
     struct Line { C mean, plain, slope, factor; };
     struct Work {
         typedef typename BackwardOf::Line Line;
@@ -217,31 +256,23 @@ template <bool MASKED> struct BackwardOf : BatchNorm {
             return {task.stats[c], task.plain[c] / n, task.along[c] / n * scale, factor};
         }
         template <bool WIDE, int N> __device__ __forceinline__ void at(i64 at, i64 step) const {
-            Raw<WIDE> x[N], dy[N];
-            u32 bits[N];
+            Raw<WIDE> x[N];
+            Slopes<KIND, WIDE> dy[N];
 #pragma unroll
             for (int n = 0; n < N; ++n) {
-                x[n].read(task.x + at + n * step);
-                dy[n].read(task.dy + at + n * step);
-                if (MASKED) bits[n] = task.template kept<WIDE>(at + n * step);
+                i64 place = at + n * step;
+                x[n].read(task.x + place);
+                dy[n].read(task, place);
+                if (KIND != PLAIN) dy[n].bits = WIDE ? task.kept_of_pack(place) : task.template kept<false>(place);
             }
 #pragma unroll
             for (int n = 0; n < N; ++n) {
-                const int EACH = Raw<WIDE>::COUNT;
-                C v[WIDTH], d[WIDTH], out[WIDTH];
-                if (MASKED) {
-#pragma unroll
-                    for (int k = 0; k < EACH; ++k) {
-                        if (!(bits[n] >> k & 1)) put(&dy[n].held.values[k], (C)0);
-                    }
-                    if (task.dr) *(Several<T, EACH>*)(task.dr + at + n * step) = dy[n].held;
-                }
-                x[n].values(v);
-                dy[n].values(d);
-#pragma unroll
-                for (int k = 0; k < EACH; ++k) {
+                C v[WIDTH], out[WIDTH];
+                int each = x[n].values(v);
+                dy[n].settle(task, at + n * step);
+                for (int k = 0; k < each; ++k) {
                     const Line& line = own[k];
-                    out[k] = (d[k] - line.plain - (v[k] - line.mean) * line.slope) * line.factor;
+                    out[k] = (dy[n].value(k) - line.plain - (v[k] - line.mean) * line.slope) * line.factor;
                 }
                 put_values<WIDE>(task.y + at + n * step, out);
             }
@@ -249,5 +280,5 @@ template <bool MASKED> struct BackwardOf : BatchNorm {
     };
     template <bool WIDE> __device__ __forceinline__ void run() const { over_rows<WIDE>(*this, Work{*this, {}}); }
 };
-typedef BackwardOf<false> Backward;
-typedef BackwardOf<true> BackwardMasked;
+typedef BackwardOf<PLAIN> Backward;
+typedef BackwardOf<MASKED> BackwardMasked;

@@ -59,8 +59,8 @@ struct StatisticsColumns {
     }
 };
 
-// Sums over a thread's channels; MASKED: of what has remained.
-template <bool MASKED> struct SumsColumns {
+// Sums over a thread's channels.
+template <int KIND> struct SumsColumns {
     static const int ROWS = 4;
     C mean[WIDTH], products[WIDTH], plain[WIDTH];
 
@@ -72,21 +72,22 @@ template <bool MASKED> struct SumsColumns {
         }
     }
     template <int N> __device__ __forceinline__ void take(const BatchNorm& task, i64 at, i64 step) {
-        Pack rows[N], slopes[N];
-        u32 bits[N];
+        Pack rows[N];
+        Slopes<KIND, true> slopes[N];
 #pragma unroll
         for (int r = 0; r < N; ++r) {
             rows[r] = *(const Pack*)(task.x + at + r * step);
-            slopes[r] = *(const Pack*)(task.dy + at + r * step);
-            if (MASKED) bits[r] = task.template kept<true>(at + r * step);
+            slopes[r].read(task, at + r * step);
+            if (KIND != PLAIN) slopes[r].bits = task.kept_of_pack(at + r * step);
         }
+#pragma unroll
+        for (int r = 0; r < N; ++r) slopes[r].settle(task, at + r * step);
 #pragma unroll
         for (int k = 0; k < WIDTH; ++k) {
             C a = (C)0, b = (C)0;
 #pragma unroll
             for (int r = 0; r < N; ++r) {
-                C d = Convert<C>::from(slopes[r].values[k]);
-                if (MASKED) d = bits[r] >> k & 1 ? d : (C)0;
+                C d = slopes[r].value(k);
                 a += d * (Convert<C>::from(rows[r].values[k]) - mean[k]);
                 b += d;
             }
@@ -102,8 +103,7 @@ template <bool MASKED> struct SumsColumns {
 
 template <class Op> struct ColumnsOf;
 template <> struct ColumnsOf<Statistics> { typedef StatisticsColumns Columns; };
-template <> struct ColumnsOf<Sums> { typedef SumsColumns<false> Columns; };
-template <> struct ColumnsOf<SumsMasked> { typedef SumsColumns<true> Columns; };
+template <int KIND> struct ColumnsOf<SumsOf<C, KIND>> { typedef SumsColumns<KIND> Columns; };
 
 // Blocks take neighbouring channels, a part of the rows each: threads along y every so-many-th row.
 template <class Op>
@@ -151,6 +151,13 @@ __device__ __forceinline__ void fold_wide_columns(const FoldPlan& plan, const Op
     }
 }
 
-extern "C" __global__ void __launch_bounds__(FOLD_THREADS, 3) fold_columns_wide(FoldPlan plan, VARIANT op, void* parts) {
+// Sums that write, too, have so much under way at once that fewer threads do, with more registers.
+#if defined(VARIANT_SumsWritten) || defined(VARIANT_SumsSummed)
+#define COLUMNS_BLOCKS 2
+#else
+#define COLUMNS_BLOCKS 3
+#endif
+
+extern "C" __global__ void __launch_bounds__(FOLD_THREADS, COLUMNS_BLOCKS) fold_columns_wide(FoldPlan plan, VARIANT op, void* parts) {
     fold_wide_columns<VARIANT>(plan, op, (VARIANT::Acc*)parts);
 }

@@ -4,8 +4,7 @@
 //! lets a hook on a leaf start communication while backward goes on.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::panic::Location;
 use std::rc::Rc;
 use std::sync::OnceLock;
@@ -19,45 +18,11 @@ use super::mode::{ANOMALY, AUTOCAST, FORWARD, GRAD, ModeGuard, has_mode};
 use super::node::{Edge, Kind, Node};
 use super::parts::{self, Part};
 use super::streams::Order;
+use super::tasks::{NodeMap, Task, by_age, key, task};
 use crate::error::{Error, throw, within};
 use crate::profiler::{self, Category};
 use crate::storage::Device;
 use crate::tensor::{Dtype, Shape, Tensor};
-
-/// Hash of a node's address: its bits are spread by one multiplication.
-#[derive(Default)]
-struct PointerHasher(u64);
-
-impl Hasher for PointerHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("keys are addresses");
-    }
-    fn write_usize(&mut self, n: usize) {
-        self.0 = (n as u64 >> 4).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    }
-}
-
-type NodeMap = HashMap<usize, usize, BuildHasherDefault<PointerHasher>>;
-
-fn key(node: &Node) -> usize {
-    node.0.as_ptr() as usize
-}
-
-/// A node of this pass: what has arrived for it and what is still to come.
-struct Task {
-    node: Node,
-    /// Gradients of the node's outputs so far.
-    grads: SmallVec<[Option<Tensor>; 1]>,
-    /// Gradients of parts of outputs so far.
-    parts: Vec<(usize, Part, Tensor)>,
-    /// Edges from nodes that have not run yet.
-    pending: usize,
-    /// Its gradients are among those that the caller wants returned.
-    captured: bool,
-}
 
 /// Which gradients are wanted: all leaves', or those of certain tensors.
 enum Wanted<'a> {
@@ -377,18 +342,6 @@ struct Pass {
     order: Option<Order>,
 }
 
-/// The place of a node's task, which is made if there is none; true if so.
-fn task(tasks: &mut Vec<Task>, index: &mut NodeMap, node: &Node) -> (usize, bool) {
-    let next = tasks.len();
-    let i = *index.entry(key(node)).or_insert(next);
-    if i == next {
-        let grads = SmallVec::from_elem(None, node.0.outputs.len());
-        let (node, parts) = (node.clone(), Vec::new());
-        tasks.push(Task { node, grads, parts, pending: 0, captured: false });
-    }
-    (i, i == next)
-}
-
 impl Pass {
     fn new(
         starts: Vec<(Edge, Tensor)>,
@@ -445,18 +398,14 @@ impl Pass {
             None => None,
         };
         let in_place = self.order.is_none() && !has_mode(GRAD | FORWARD);
-        let slot = &mut self.tasks[i].grads[output];
-        *slot = Some(match slot.take() {
-            None => grad,
-            Some(sum) => match sum.owned_alone().filter(|_| in_place) {
-                Some(own) => {
-                    drop(sum);
-                    own.add_(&grad);
-                    own
-                }
-                None => &sum + &grad,
-            },
-        });
+        let task = &mut self.tasks[i];
+        if task.grads[output].is_some() && in_place && task.more.is_none() && task.node.takes_two()
+        {
+            task.more = Some(grad);
+            return;
+        }
+        task.add_up(in_place);
+        task.add(output, grad, in_place);
     }
 
     fn execute(mut self, wanted: &Wanted, keep: bool) -> Vec<Option<Tensor>> {
@@ -496,6 +445,13 @@ impl Pass {
             Some(order) => order.enter(&node),
             None => None,
         };
+        let task = &mut self.tasks[i];
+        if task.more.is_some()
+            && (task.captured || !task.parts.is_empty() || node.has_hooks() || has_mode(ANOMALY))
+        {
+            task.add_up(true);
+        }
+        let more = self.tasks[i].more.take();
         let mut grads = std::mem::take(&mut self.tasks[i].grads);
         parts::join(&node, &mut grads, std::mem::take(&mut self.tasks[i].parts));
         let hooked = node.run_tensor_hooks(&mut grads);
@@ -514,7 +470,9 @@ impl Pass {
             && (!capturing || self.leads_to_needed(&node));
         let (mut part, sum) = (OnceLock::new(), self.take_sum(&node, runs));
         let mut results = match runs {
-            true => self.run(&node, grads, keep, (hooked, captures.is_empty()), &part, &sum),
+            true => {
+                self.run(&node, grads, more, keep, (hooked, captures.is_empty()), (&part, &sum))
+            }
             false => Default::default(),
         };
         self.put_back(&node, sum);
@@ -566,10 +524,10 @@ impl Pass {
         &self,
         node: &Node,
         mut grads: SmallVec<[Option<Tensor>; 1]>,
+        more: Option<Tensor>,
         keep: bool,
         (hooked, kept): (bool, bool),
-        part: &OnceLock<Part>,
-        sum: &Mutex<Option<Tensor>>,
+        (part, sum): (&OnceLock<Part>, &Mutex<Option<Tensor>>),
     ) -> super::Grads {
         let _inside = node.0.trace.as_ref().and_then(|trace| trace.inside());
         let _span = profiler::span(node.0.name, Category::Backward);
@@ -582,7 +540,8 @@ impl Pass {
         let wanted = self.wanted(node);
         let part = (plain && !has_mode(ANOMALY)).then_some(part);
         let sum = plain.then_some(sum);
-        let gradients = || node.run(&grads, keep, wanted.as_deref(), &places, (part, sum));
+        let gradients =
+            || node.run(&grads, keep, wanted.as_deref(), &places, (part, more.as_ref(), sum));
         let mut results = match &node.0.kind {
             Kind::Function if has_mode(ANOMALY) => anomaly::watch(node, self.called, gradients),
             Kind::Function => gradients(),
@@ -637,13 +596,6 @@ impl Pass {
     fn leads_to_needed(&self, node: &Node) -> bool {
         node.0.edges.iter().flatten().any(|e| self.reached.needed[self.place(&e.node)])
     }
-}
-
-/// The tasks' numbers from old to young.
-fn by_age(tasks: &[Task]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..tasks.len()).collect();
-    order.sort_unstable_by_key(|&i| tasks[i].node.0.seq);
-    order
 }
 
 /// For each task whether it is on the way to something that is wanted.

@@ -353,6 +353,7 @@ pub(super) fn push_forward(
     let wanted: SmallVec<[bool; 4]> = tangents.iter().map(Option::is_some).collect();
     let ctx = BackwardCtx {
         grads: &cotangents,
+        more: None,
         node,
         wanted: Some(&wanted),
         places: &[],

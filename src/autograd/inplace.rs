@@ -244,7 +244,7 @@ fn copy_slices_backward(ctx: &BackwardCtx, inner: &Node, base: &Layout, view: &L
     // The closure is run through the outer node's retain rule: it lives as long as that node does.
     let edges = inner.0.edges.iter().enumerate();
     let wanted: SmallVec<[bool; 4]> = edges.map(|(i, e)| e.is_some() && ctx.needs(i)).collect();
-    let mut grads = inner.run(&[Some(grad_slice)], true, Some(&wanted), &[], (None, None));
+    let mut grads = inner.run(&[Some(grad_slice)], true, Some(&wanted), &[], (None, None, None));
     if ctx.needs(0) {
         match grads[0].take() {
             Some(g) => slice.copy_(&part.cut(g)),

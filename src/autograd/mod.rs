@@ -34,6 +34,7 @@ mod saved;
 mod saved_hooks;
 mod sharded;
 mod streams;
+mod tasks;
 mod variable;
 
 pub use anomaly::{

@@ -98,6 +98,8 @@ pub(crate) struct NodeState {
     pub backward: Option<Held>,
     /// Nothing is saved that could be freed: backward may come here again, also without `retain_graph`.
     pub saves_nothing: bool,
+    /// Backward adds two gradients of the only output itself, see [`BackwardCtx::terms`].
+    pub takes_two: bool,
     /// Made when first needed: most nodes have none.
     pub hooks: Option<Box<NodeHooks>>,
 }
@@ -210,16 +212,21 @@ impl Node {
         }
     }
 
+    /// Whether two gradients of the only output may come here as they are.
+    pub(super) fn takes_two(&self) -> bool {
+        matches!(self.0.kind, Kind::Function) && self.0.state.lock().takes_two
+    }
+
     /// Runs the node's backward for the inputs that are `wanted`, or all that can be; without `keep` its saved
     /// tensors are freed. `places` as in [`BackwardCtx::place`], for no input or for each; `part` as in
-    /// [`BackwardCtx::is_of_part`].
+    /// [`BackwardCtx::is_of_part`], `more` as in [`BackwardCtx::terms`].
     pub(crate) fn run(
         &self,
         grads: &[Option<Tensor>],
         keep: bool,
         wanted: Option<&[bool]>,
         places: &[Option<Tensor>],
-        (part, sum): (Option<&OnceLock<Part>>, Option<&Mutex<Option<Tensor>>>),
+        (part, more, sum): Offers<'_>,
     ) -> Grads {
         let (backward, put_back) = {
             let mut state = self.0.state.lock();
@@ -240,10 +247,8 @@ impl Node {
                 self.0.name
             )))
         };
-        let out = self.call(
-            backward.get(),
-            BackwardCtx { grads, node: self, wanted, places, part, keep, sum },
-        );
+        let ctx = BackwardCtx { grads, more, node: self, wanted, places, part, keep, sum };
+        let out = self.call(backward.get(), ctx);
         if put_back {
             self.0.state.lock().backward = Some(backward);
         }
@@ -264,6 +269,21 @@ impl Node {
     }
 }
 
+impl Tensor {
+    /// Says that the backward of the op that has just made this tensor, its only output, asks for
+    /// [`BackwardCtx::terms`]: it adds two gradients as it reads them.
+    pub(crate) fn take_two_gradients(&self) {
+        if let Some(node) = self.grad_fn() {
+            node.0.state.lock().takes_two = true;
+        }
+    }
+}
+
+/// What a backward may use of its pass: a place to say that it gives a part, a second gradient of its only output, and the
+/// sum so far of its first input's gradient.
+pub(crate) type Offers<'a> =
+    (Option<&'a OnceLock<Part>>, Option<&'a Tensor>, Option<&'a Mutex<Option<Tensor>>>);
+
 /// What a backward closure gets: the gradients of the outputs, and which inputs want one.
 ///
 /// ```
@@ -283,6 +303,8 @@ impl Node {
 /// ```
 pub struct BackwardCtx<'a> {
     pub(crate) grads: &'a [Option<Tensor>],
+    /// What is still to be added to the gradient of the only output, of a node that takes two.
+    pub(super) more: Option<&'a Tensor>,
     pub(crate) node: &'a Node,
     /// For which inputs, instead of the edges.
     pub(crate) wanted: Option<&'a [bool]>,
@@ -337,7 +359,7 @@ impl BackwardCtx<'_> {
     /// assert_eq!(x.grad().unwrap().item(), 2.0);
     /// ```
     pub fn grad(&self, i: usize) -> Tensor {
-        self.grads[i].clone().unwrap_or_else(|| {
+        self.grad_opt(i).unwrap_or_else(|| {
             let (shape, dtype, device) = &self.node.0.outputs[i];
             Tensor::zeros(shape, (*dtype, *device))
         })
@@ -359,7 +381,19 @@ impl BackwardCtx<'_> {
     /// assert_eq!(x.grad().unwrap().item(), 5.0);
     /// ```
     pub fn grad_opt(&self, i: usize) -> Option<Tensor> {
-        self.grads[i].clone()
+        match (&self.grads[i], self.more) {
+            (Some(grad), Some(more)) => Some(grad + more),
+            (grad, _) => grad.clone(),
+        }
+    }
+
+    /// The gradient of the only output, of a node that [takes two](Tensor::take_two_gradients): what is returned second is
+    /// to be added to the first.
+    pub(crate) fn terms(&self) -> (Tensor, Option<Tensor>) {
+        match (&self.grads[0], self.more) {
+            (Some(grad), Some(more)) => (grad.clone(), Some(more.clone())),
+            _ => (self.grad(0), None),
+        }
     }
 
     /// True when input `i` wants a gradient.

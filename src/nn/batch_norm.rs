@@ -58,7 +58,8 @@ macro_rules! batch_norm {
             }
 
             /// [`relu`](Tensor::relu) of what [`forward`](Forward::forward) gives, in one pass over the elements on a
-            /// GPU ([`functional::batch_norm_relu`](super::functional::batch_norm_relu)).
+            /// GPU ([`functional::batch_norm_relu`](super::functional::batch_norm_relu)). By the statistics of several
+            /// ranks it is one op after the other.
             ///
             /// ```
             #[doc = concat!("use torchrs::{Dtype, Tensor, nn::{", stringify!($name), ", Forward}};")]

@@ -35,12 +35,22 @@ fn layer(channels: usize, case: Case, statistics: Dtype) -> BatchNorm2d {
     start(norm.bias.as_deref(), numbers(&[channels], Dtype::F32) * 0.5);
     start(norm.running_mean.as_deref(), numbers(&[channels], Dtype::F32) * 0.1);
     start(norm.running_var.as_deref(), numbers(&[channels], Dtype::F32).abs() + 0.5);
-    if case.training { norm.train() } else { norm.eval() };
+    if case.training {
+        norm.train()
+    } else {
+        norm.eval()
+    };
     norm
 }
 
 /// The result, the gradients of the input, of the residual and of the parameters, and the buffers.
-fn all_of(x: &Tensor, residual: &Tensor, dy: &Tensor, case: Case, statistics: Dtype) -> Vec<Tensor> {
+fn all_of(
+    x: &Tensor,
+    residual: &Tensor,
+    dy: &Tensor,
+    case: Case,
+    statistics: Dtype,
+) -> Vec<Tensor> {
     let norm = layer(x.size(1), case, statistics);
     let [x, residual] = [x, residual].map(|t| t.detach().requires_grad_(true));
     let y = match (case.fused, case.residual) {
@@ -259,6 +269,60 @@ simulated! {
         let backward = calls(|| backward(&[&y], &[Some(&dy)], GraphMode::Free));
         assert_eq!(["each_wide", "fold_columns_wide", "dense_f32"].map(|name| backward(name).launches), [1, 1, 0]);
         assert!(norm.weight.as_deref().unwrap().grad().is_some());
+    }
+
+    fn gradients_of_a_result_that_goes_several_ways() {
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        enum Watched { No, Hook, Retained, Wanted, Part, Anomaly }
+        let norm = layer(8, Case { training: true, affine: true, tracked: false, residual: true, fused: true }, Dtype::F32);
+        for dtype in [Dtype::F32, Dtype::BF16] {
+            for order in [MemoryFormat::Contiguous, MemoryFormat::ChannelsLast] {
+                let of = |k: f64| (numbers(&[4, 8, 2, 3], dtype) * k).to_device(GPU).contiguous_in(order);
+                let (a, b, g) = (of(1.0), of(-0.6), of(0.3));
+                for ways in [1, 2, 3, 4] {
+                    for watched in [Watched::No, Watched::Hook, Watched::Retained, Watched::Wanted, Watched::Part, Watched::Anomaly] {
+                        let run = |fused: bool| {
+                            let [x, r] = [&a, &b].map(|t| t.detach().requires_grad_(true));
+                            let y = match fused {
+                                true => norm.forward_add_relu(&x, &r),
+                                false => (norm.forward(&x) + &r).relu(),
+                            };
+                            let mut seen = Vec::new();
+                            let hook = (watched == Watched::Hook).then(|| y.register_hook(|g| Some(g * 0.5)));
+                            if watched == Watched::Retained {
+                                y.retain_grad();
+                            }
+                            let mut ends: Vec<Tensor> = (0..ways).map(|k| &y * (1.0 + f64::from(k))).collect();
+                            if watched == Watched::Part {
+                                ends.push(y.narrow(1, 2, 3));
+                            }
+                            let gs: Vec<Tensor> = ends.iter().map(|e| g.narrow(1, 0, e.size(1))).collect();
+                            let (ends, gs) = (ends.iter().collect::<Vec<_>>(), gs.iter().map(Some).collect::<Vec<_>>());
+                            match watched {
+                                Watched::Wanted => {
+                                    let all = grad(&ends, &[&x, &r, &y], &gs, GraphMode::Free);
+                                    seen.extend(all.into_iter().map(Option::unwrap));
+                                }
+                                Watched::Anomaly => torchrs::autograd::detect_anomaly(|| backward(&ends, &gs, GraphMode::Free)),
+                                _ => backward(&ends, &gs, GraphMode::Free),
+                            }
+                            seen.extend([x.grad(), r.grad(), y.grad()].into_iter().flatten());
+                            drop(hook);
+                            seen
+                        };
+                        same_bits(&format!("{dtype} {order:?} {ways} {watched:?}"), &run(true), &run(false));
+                    }
+                }
+            }
+        }
+        // Two are added where they are read.
+        let [x, r] = [1.0, -0.6].map(|k| (numbers(&[4, 8, 2, 3], Dtype::F32) * k).to_device(GPU).requires_grad_(true));
+        let y = norm.forward_add_relu(&x, &r);
+        let ends = [&y * 2.0, &y * 3.0];
+        let g = x.detach();
+        let calls = calls(|| backward(&[&ends[0], &ends[1]], &[Some(&g), Some(&g)], GraphMode::Free));
+        let of = |names: &[&str]| names.iter().map(|name| calls(name).launches).sum::<u64>();
+        assert_eq!((of(&["packed", "dense_f32", "strided"]), of(&["each", "each_wide"])), (2, 1));
     }
 
     fn residual_blocks_train_as_on_the_cpu() {

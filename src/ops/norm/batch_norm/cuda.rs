@@ -5,7 +5,7 @@ use crate::cuda::{
     family::FLOATS, family::Family, fold, fold::Operation, fold::planes_shape, launch::Argument,
     launch::Shape, sources::family,
 };
-use std::ptr::null_mut;
+use std::ptr::{null_mut, without_provenance};
 
 use super::{Norm, Options, Saved};
 
@@ -17,7 +17,7 @@ use crate::tensor::{Dtype, Tensor};
 
 pub(in crate::ops) static FOLDS: Family =
     family!("batch_norm_folds": "fold.cuh", "rows.cuh", "batch_norm.cu", "batch_norm_columns.cuh", "fold_entries.cuh")
-        .with(&[(FLOATS, &["Statistics", "Sums", "SumsMasked"])]);
+        .with(&[(FLOATS, &["Statistics", "Sums", "SumsMasked", "SumsWritten", "SumsSummed"])]);
 pub(in crate::ops) static EACH: Family =
     family!("batch_norm": "fold.cuh", "rows.cuh", "batch_norm.cu", "batch_norm_entries.cuh").with(
         &[(FLOATS, &["Forward", "ForwardRelu", "ForwardAddRelu", "Backward", "BackwardMasked"])],
@@ -40,6 +40,7 @@ struct Task {
     batches: *mut u8,
     residual: *const u8,
     dr: *mut u8,
+    more: *const u8,
     mask: *mut u8,
     channels: i64,
     count: i64,
@@ -88,6 +89,7 @@ fn task(x: &Tensor, stats: &Tensor, order: MemoryFormat, options: Options) -> Ta
         batches: null_mut(),
         residual: null_mut(),
         dr: null_mut(),
+        more: null_mut(),
         mask: null_mut(),
         channels: channels as i64,
         count: (x.shape()[0] * plane) as i64,
@@ -114,7 +116,9 @@ fn fold_channels(gpu: Gpu, variant: &'static str, x: &Tensor, inputs: &[*const u
     let rows = [op.rows as usize, op.channels as usize];
     // SAFETY: tensors of these types and sizes that lie alike; results are new or the running statistics.
     let done = unsafe {
-        match op.last == 1 && fold::is_wide_row(rows[1], operation.format, inputs) {
+        // A mask of single elements is for what reads single ones.
+        let whole = op.mask.is_null() || op.mask_shift != 0;
+        match op.last == 1 && whole && fold::is_wide_row(rows[1], operation.format, inputs) {
             true => fold::fold_wide_columns(&operation, rows, op, gpu.stream()),
             false => fold::fold(&operation, &plan, inputs, op, gpu.stream()),
         }
@@ -125,7 +129,9 @@ fn fold_channels(gpu: Gpu, variant: &'static str, x: &Tensor, inputs: &[*const u
 /// Whether all elements are worked on sixteen bytes at a time, and the shape for it.
 #[track_caller]
 fn shape_of(gpu: Gpu, x: &Tensor, op: &Task) -> (bool, Shape) {
-    let all = [op.x, op.y, op.dy, op.residual, op.dr.cast_const()];
+    let mut all = vec![op.x, op.y, op.dy, op.residual];
+    // Bytes with a bit each are for single elements.
+    all.extend((!op.mask.is_null() && op.mask_shift == 0).then_some(without_provenance(1)));
     let (rows, length) = (op.rows as usize, op.length as usize);
     let shape = planes_shape(rows, length, op.last == 1, format_of(x.dtype()), &all, gpu.index);
     shape.unwrap_or_else(|error| throw(error))
@@ -226,7 +232,7 @@ pub(super) fn forward(gpu: Gpu, x: &Tensor, norm: &Norm<'_>, relu: Option<Relu<'
         norm.count();
     }
     let residual = relu.as_ref().and_then(|relu| relu.residual);
-    let residual = no_grad(|| residual.map(|r| r.detach().contiguous_in(order)));
+    let residual = residual.map(|r| packed(r, order));
     let op = Task { y: y.device_ptr(), residual: address(residual.as_ref()), ..op };
     let shape = shape_of(gpu, &x, &op);
     let mask = relu.as_ref().is_some_and(|relu| relu.masked).then(|| Mask::new(&x, shape.0));
@@ -254,14 +260,25 @@ fn with_mask(op: Task, mask: Option<&Mask>) -> Task {
     Task { mask: mask.bits.device_ptr(), mask_shift: mask.shift, ..op }
 }
 
-/// What [`backward`] is asked for.
-pub(super) struct Asked<'a> {
-    /// Of a norm that `relu` follows: only gradients where its result is not 0 count.
-    pub mask: Option<&'a Mask>,
-    /// Whether that of the input is wanted.
-    pub dx: bool,
-    /// Whether that of a residual is wanted.
-    pub dr: bool,
+/// `t` without history, dense in an order, and beginning where sixteen bytes do: what is beside x decides neither how many
+/// elements are read at a time nor, with that, in which order they are added up.
+fn packed(t: &Tensor, order: MemoryFormat) -> Tensor {
+    no_grad(|| {
+        let t = t.detach().contiguous_in(order);
+        match t.device_ptr().addr().is_multiple_of(16) {
+            true => t,
+            false => like(&t, order).copy_(&t).detach(),
+        }
+    })
+}
+
+/// What goes into [`backward`]: only gradients where the result of `relu` is not 0 count.
+pub(super) struct Remaining<'a> {
+    pub mask: &'a Mask,
+    /// Of a norm with a residual: its gradient is asked for.
+    pub residual: bool,
+    /// What is to be added to the gradient of the result, if there is a residual.
+    pub more: Option<&'a Tensor>,
 }
 
 /// What [`backward`] gives: dw and db always.
@@ -272,15 +289,25 @@ pub(super) struct Gradients {
     pub db: Tensor,
 }
 
-/// The gradients.
+/// The gradients; of the input if it is `wanted`.
 #[track_caller]
-pub(super) fn backward(gpu: Gpu, dy: &Tensor, saved: &Saved, asked: Asked<'_>) -> Gradients {
+pub(super) fn backward(
+    gpu: Gpu,
+    dy: &Tensor,
+    saved: &Saved,
+    relu: Option<Remaining<'_>>,
+    wanted: bool,
+) -> Gradients {
     let Saved { x, stats, weight, options, .. } = saved;
     let order = order(x);
-    let [x, dy] = no_grad(|| [x, dy].map(|t| t.detach().contiguous_in(order)));
-    // A gradient that no pack begins at would be added up in another order than what `relu` makes of it.
-    let begins_a_pack = asked.mask.is_none() || dy.device_ptr().addr().is_multiple_of(16);
-    let dy = if begins_a_pack { dy } else { no_grad(|| like(&dy, order).copy_(&dy).clone()) };
+    let x = no_grad(|| x.detach().contiguous_in(order));
+    let dy = match relu {
+        // As what `relu` makes of it.
+        Some(_) => packed(dy, order),
+        None => no_grad(|| dy.detach().contiguous_in(order)),
+    };
+    let more = relu.as_ref().and_then(|relu| relu.more).map(|more| packed(more, order));
+    let dr = relu.as_ref().filter(|relu| relu.residual).map(|_| like(&x, order));
     let weight = weight.as_ref().map(|w| w.detach().contiguous());
     // Each is a tensor of its own, which a parameter keeps without a copy.
     let sum = || Tensor::empty([x.shape()[1]], (stats.dtype(), x.device()));
@@ -293,17 +320,25 @@ pub(super) fn backward(gpu: Gpu, dy: &Tensor, saved: &Saved, asked: Asked<'_>) -
         w_format: weight.as_ref().map_or(0, |w| format_of(w.dtype()) as i32),
         ..task(&x, stats, order, *options)
     };
-    let op = with_mask(op, asked.mask);
-    let [sums, of_each] = match asked.mask {
-        None => ["Sums", "Backward"],
-        Some(_) => ["SumsMasked", "BackwardMasked"],
+    let masked = with_mask(op, relu.as_ref().map(|relu| relu.mask));
+    let summed = Task { dr: address(dr.as_ref()), more: address(more.as_ref()), ..masked };
+    // The sums write the residual's gradient, of which that of the input is made.
+    let (sums, of_each, op) = match (&relu, &dr, &more) {
+        (None, ..) => ("Sums", "Backward", op),
+        (Some(_), None, _) => ("SumsMasked", "BackwardMasked", masked),
+        (Some(_), Some(dr), None) => {
+            ("SumsWritten", "Backward", Task { dy: dr.device_ptr(), ..op })
+        }
+        (Some(_), Some(dr), Some(_)) => {
+            ("SumsSummed", "Backward", Task { dy: dr.device_ptr(), ..op })
+        }
     };
-    fold_channels(gpu, sums, &x, &[op.x, op.dy], op);
-    let dr = asked.dr.then(|| like(&x, order));
-    let dx = (asked.dx || asked.dr).then(|| like(&x, order));
-    if let Some(dx) = &dx {
-        let op = Task { y: dx.device_ptr(), dr: address(dr.as_ref()), ..op };
+    fold_channels(gpu, sums, &x, &[op.x, op.dy], summed);
+    let dx = wanted.then(|| {
+        let dx = like(&x, order);
+        let op = Task { y: dx.device_ptr(), ..op };
         each(gpu, of_each, &x, shape_of(gpu, &x, &op), op);
-    }
+        dx
+    });
     Gradients { dx, dr, dw, db }
 }

@@ -288,8 +288,7 @@ fn grain(sizes: Sizes) -> usize {
 fn fused(ctx: &BackwardCtx, dy: &Tensor, saved: &Saved) -> [Tensor; 3] {
     let Saved { x, stats, weight, options, sizes } = saved;
     if let Some(gpu) = gpu::of("batch_norm", &[x, dy]) {
-        let asked = cuda::Asked { mask: None, dx: ctx.needs(0), dr: false };
-        let cuda::Gradients { dx, dw, db, .. } = cuda::backward(gpu, dy, saved, asked);
+        let cuda::Gradients { dx, dw, db, .. } = cuda::backward(gpu, dy, saved, None, ctx.needs(0));
         // Nobody asks for what is missing.
         return [dx.unwrap_or_else(|| x.detach()), dw, db];
     }
@@ -377,6 +376,16 @@ pub(in crate::ops) fn samples() -> Vec<OpSample> {
         OpSample::new("batch_norm(training, 2-dim, no parameters)", [values([7, 3], 1)], |x| {
             x[0].batch_norm(None, None, None, None, true, 0.1, 1e-5)
         }),
+        OpSample::new(
+            "batch_norm_relu",
+            [values([4, 3, 2, 5], 1), positive([3], 2), values([3], 3)],
+            |x| x[0].batch_norm_relu(&of_batch([Some(&x[1]), Some(&x[2])]), None),
+        ),
+        OpSample::new(
+            "batch_norm_relu(residual)",
+            [values([4, 3, 2, 5], 1), positive([3], 2), values([4, 3, 2, 5], 3)],
+            |x| x[0].batch_norm_relu(&of_batch([Some(&x[1]), None]), Some(&x[2])),
+        ),
         OpSample::new("batch_norm(training, bias)", [values([4, 3, 9], 1), values([3], 3)], |x| {
             x[0].batch_norm(None, None, None, Some(&x[1]), true, 0.1, 1e-5)
         }),
@@ -398,6 +407,13 @@ pub(in crate::ops) fn samples() -> Vec<OpSample> {
             },
         ),
     ]
+}
+
+/// By the batch's statistics.
+#[cfg(test)]
+fn of_batch(affine: [Option<&Tensor>; 2]) -> Norm<'_> {
+    let options = Options { training: true, momentum: 0.1, eps: 1e-5 };
+    Norm { running: [None, None], affine, batches: None, options }
 }
 
 /// Training's output, mean and unbiased variance by the definition, which the kernel is tested

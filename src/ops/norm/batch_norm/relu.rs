@@ -5,13 +5,16 @@
 //! y = max(norm(x) + residual, 0)        dy counts where y is not 0; that is the residual's gradient, and the norm's
 //! ```
 //!
+//! Where the result goes on in two ways, as into the next block and around it, backward adds both gradients in that
+//! pass, too.
+//!
 //! Each step rounds as an op of its own does, so that results are the same bits. What backward keeps in place of y is
 //! a mask, a sixteenth of its bytes. On the CPU, and for operands that promotion or broadcasting would bring together,
 //! these are the ops themselves.
 
 use smallvec::{SmallVec, smallvec};
 
-use super::cuda::{self, Asked, Found, Gradients, Mask, Relu};
+use super::cuda::{self, Found, Gradients, Mask, Relu, Remaining};
 use super::{Norm, Saved, composed};
 use crate::autograd::{is_differentiated, record};
 use crate::ops::{compute_type, gpu, gpu::Gpu};
@@ -32,28 +35,25 @@ impl Tensor {
         let relu = Relu { residual, masked: is_differentiated(&inputs) };
         let Found { y, stats, mask } = cuda::forward(gpu, self, norm, Some(relu));
         let Some(mask) = mask else { return y };
-        record("batch_norm_relu", &inputs, y, |saver| {
+        let y = record("batch_norm_relu", &inputs, y, |saver| {
             let (x, stats) = (saver.save(self), saver.save(&stats));
             let (bits, shift) = (saver.save(&mask.bits), mask.shift);
             let weight = weight.map(|w| saver.save(w));
             let (with_bias, of_residual) = (bias.is_some(), residual.map(|_| inputs.len() - 1));
             move |ctx| {
-                let (dy, x, stats) = (ctx.grad(0), ctx.get(&x), ctx.get(&stats));
+                let (x, stats) = (ctx.get(&x), ctx.get(&stats));
                 let weight = weight.as_ref().map(|w| ctx.get(w));
                 let mask = Mask { shift, bits: ctx.get(&bits) };
                 let saved = Saved { x, stats, weight, options, sizes };
                 let Gradients { dx, dr, dw, db } = if ctx.create_graph() {
-                    let dy = masked(gpu, &dy, &saved, &mask);
+                    let dy = masked(gpu, &ctx.grad(0), &saved, &mask);
                     let [dx, dw, db] = composed(&dy, &saved);
                     Gradients { dx: Some(dx), dr: Some(dy), dw, db }
                 } else {
-                    let dr = of_residual.is_some_and(|i| ctx.needs(i));
-                    cuda::backward(
-                        gpu,
-                        &dy,
-                        &saved,
-                        Asked { mask: Some(&mask), dx: ctx.needs(0), dr },
-                    )
+                    let (dy, more) = ctx.terms();
+                    let residual = of_residual.is_some();
+                    let remaining = Remaining { mask: &mask, residual, more: more.as_ref() };
+                    cuda::backward(gpu, &dy, &saved, Some(remaining), ctx.needs(0))
                 };
                 let mut grads: SmallVec<[Option<Tensor>; 3]> = smallvec![dx];
                 if let Some(w) = &saved.weight {
@@ -67,7 +67,11 @@ impl Tensor {
                 }
                 grads
             }
-        })
+        });
+        if residual.is_some() {
+            y.take_two_gradients();
+        }
+        y
     }
 }
 
@@ -84,7 +88,7 @@ fn one_pass(x: &Tensor, residual: Option<&Tensor>) -> Option<Gpu> {
 /// `dy` where the result is not 0, as recorded ops, for second derivatives.
 fn masked(gpu: Gpu, dy: &Tensor, saved: &Saved, mask: &Mask) -> Tensor {
     let ones = dy.ones_like();
-    let asked = Asked { mask: Some(mask), dx: false, dr: true };
-    let kept = cuda::backward(gpu, &ones, saved, asked).dr.expect("asked for");
+    let remaining = Remaining { mask, residual: true, more: None };
+    let kept = cuda::backward(gpu, &ones, saved, Some(remaining), false).dr.expect("asked for");
     kept.ne(0.0).where_(dy, 0.0)
 }
