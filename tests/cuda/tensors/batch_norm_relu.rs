@@ -316,6 +316,7 @@ simulated! {
             }
         }
         // Two are added where they are read.
+        norm.parameters().iter().for_each(|p| p.set_grad(None));
         let [x, r] = [1.0, -0.6].map(|k| (numbers(&[4, 8, 2, 3], Dtype::F32) * k).to_device(GPU).requires_grad_(true));
         let y = norm.forward_add_relu(&x, &r);
         let ends = [&y * 2.0, &y * 3.0];
