@@ -8,7 +8,8 @@ struct Scores {
     ELEMENT* weights_gradient;
     ELEMENT* logsum;
     const ELEMENT* mask;
-    i64 rows, queries, keys, causal;
+    // Query i sees the keys from i + low to i + high.
+    i64 rows, queries, keys, low, high;
     double scale;
 };
 
@@ -34,7 +35,8 @@ struct Largest {
 
 // A query's score of a key; minus infinity where it does not see it.
 __device__ __forceinline__ ELEMENT score(const Scores& q, i64 row, i64 key) {
-    if (q.causal && key > row % q.queries) return -__int_as_float(0x7f800000);
+    i64 query = row % q.queries;
+    if (key < query + q.low || key > query + q.high) return -__int_as_float(0x7f800000);
     ELEMENT s = q.scores[row * q.keys + key] * (ELEMENT)q.scale;
     return q.mask ? s + q.mask[row * q.keys + key] : s;
 }

@@ -1,14 +1,26 @@
-// Attention of halves by tiles, ELEMENT, with up to DIM features: a block has 64 queries (or, for dK and dV, 64 keys) and
-// goes through the others 64 at a time. Scores never leave the block; backward computes them again.
+// Attention by tiles, of one type: ELEMENT, with up to DIM features. A block of TILE_THREADS threads has TILE_ROWS queries (or,
+// for dK and dV, keys) and goes through the others TILE_STEP at a time. Scores never leave the block; backward computes them
+// again. While a step is computed, the next one's rows are being copied.
+//
+// Bytes of shared memory and registers of a thread, as NVRTC 13.0 gives them for sm_90a, of the three kernels:
+// FIGURES
 
-#define SIDE 64
-// Rows of shared memory: of operands, and of weights.
-#define LINE (DIM + 8)
-#define WEIGHTS (SIDE + 8)
-#define SCORES (SIDE + 4)
+// Rows of shared memory: of operands, of scores, and of weights, which lie where the scores were.
+#define LINE (DIM + Sixteen<T>::N)
+#define SCORES (TILE_STEP + Sixteen<A>::N)
+#define WEIGHTS (SCORES * (int)(sizeof(A) / sizeof(T)))
+// Rows of weights in backward: along the keys, and along the queries.
+#define BY_KEYS (TILE_STEP + Sixteen<T>::N)
+#define BY_QUERIES (TILE_ROWS + Sixteen<T>::N)
+// Parts of the other side that are in shared memory: one is being used, one copied.
+#define STAGES 2
 #define MOST_BATCH_DIMS 4
+// Threads of a row of scores, and what each of them has of it.
+#define LANES (TILE_THREADS / TILE_ROWS)
+#define OWN (TILE_STEP / LANES)
 
 typedef ELEMENT T;
+typedef Arithmetic<T>::A A;
 
 // An operand's distances: of its rows, and of the items of each batch dimension.
 struct Operand {
@@ -16,26 +28,39 @@ struct Operand {
     i64 row, batch[MOST_BATCH_DIMS];
 };
 
-// `Attention` of the other side. What has no distances is dense.
+// A result's: of items and rows.
+struct Lies {
+    i64 item, row;
+};
+
+// `Attention` of the other side.
 struct Attention {
     Operand q, k, v, mask;
     T* out;
-    float* logsum;
+    A* logsum;
     const T* dy;
     // The sums of dY Y along the features, for each query.
-    float* along;
+    A* along;
     T *dq, *dk, *dv;
+    // dY lies as Y.
+    Lies of_y, of_q, of_k, of_v;
     i64 batch, batch_sizes[MOST_BATCH_DIMS];
-    i64 queries, keys, depth, width, mask_column, causal;
+    i64 queries, keys, depth, width, mask_column;
+    // Query i sees the keys from i + low to i + high.
+    i64 low, high;
+    // Sequences that lie one after the other: where each begins, and the next one after the last. Distances of queries and keys are
+    // then counted from the last ones.
+    const i32 *q_starts, *k_starts;
+    i64 sequences;
+    // Blocks of the longest sequence.
+    i64 query_blocks, key_blocks;
     // Of weights that dropout keeps, the factor, and the words.
-    float scale, kept;
+    double scale, kept;
     u64 threshold, seed, stream;
     const u64* place;
 };
 
-#if DROPS
-// Weights that are computed one after the other.
-#define UNROLLED 2
+__device__ __forceinline__ A nothing() { return (A)-__int_as_float(0x7f800000); }
 
 // Whether dropout keeps a weight, by its place among all: the words are those that dropout of a tensor of them draws.
 struct Kept {
@@ -53,9 +78,6 @@ struct Kept {
         return (u64)(at & 2 ? high : low) >= threshold;
     }
 };
-#else
-#define UNROLLED 8
-#endif
 
 __device__ __forceinline__ const T* item_of(const Attention& a, const Operand& operand, i64 item) {
     const T* at = operand.at;
@@ -68,315 +90,355 @@ __device__ __forceinline__ const T* item_of(const Attention& a, const Operand& o
     return at;
 }
 
-// Brings 64 rows from `first` on, zeros where there are none.
+// What a block computes: its item, its first row, and the sequence's queries and keys.
+struct Turn {
+    i64 item, first, query, queries, key, keys, low, high;
+    __device__ __forceinline__ Turn(const Attention& a, i64 block, i64 blocks) {
+        item = whole_quotient(block, blocks);
+        first = (block - item * blocks) * TILE_ROWS;
+        low = a.low;
+        high = a.high;
+        query = key = 0;
+        queries = a.queries;
+        keys = a.keys;
+        if (a.q_starts) {
+            i64 sequence = item;
+            item = whole_quotient(item, a.sequences);
+            sequence -= item * a.sequences;
+            query = a.q_starts[sequence];
+            queries = a.q_starts[sequence + 1] - query;
+            key = a.k_starts[sequence];
+            keys = a.k_starts[sequence + 1] - key;
+            low += keys - queries;
+            high += keys - queries;
+        }
+    }
+    // Where a tensor of a number for each query has the sequence's.
+    __device__ __forceinline__ i64 row(const Attention& a) const { return item * a.queries + query; }
+    // The keys that the queries of a tile see: from the first to before the last.
+    __device__ __forceinline__ i64 keys_from() const { return first + low > 0 ? first + low : 0; }
+    __device__ __forceinline__ i64 keys_to() const {
+        i64 to = (first + TILE_ROWS < queries ? first + TILE_ROWS : queries) + high;
+        return to < keys ? to : keys;
+    }
+    // The queries that see the keys of a tile.
+    __device__ __forceinline__ i64 queries_from() const { return first - high > 0 ? first - high : 0; }
+    __device__ __forceinline__ i64 queries_to() const {
+        i64 to = (first + TILE_ROWS < keys ? first + TILE_ROWS : keys) - low;
+        return to < queries ? to : queries;
+    }
+};
+
+// Brings COUNT rows from `first` on, zeros where there are none.
+template <int COUNT>
 __device__ __forceinline__ void bring(T* to, const T* from, i64 step, i64 first, i64 rows, i64 features) {
+    const int N = Sixteen<T>::N;
 #pragma unroll 1
-    for (int i = threadIdx.x; i < SIDE * DIM / 8; i += 128) {
-        int r = i / (DIM / 8), c = i % (DIM / 8) * 8;
+    for (int i = threadIdx.x; i < COUNT * DIM / N; i += TILE_THREADS) {
+        int r = i / (DIM / N), c = i % (DIM / N) * N;
         bool inside = first + r < rows && c < features;
         copy_16(to + r * LINE + c, inside ? from + (first + r) * step + c : from, inside);
     }
 }
 
-// What of a tile counts: so many queries and keys, and of a query the keys up to its own number and this one more.
+__device__ __forceinline__ int within(i64 x, int most) { return x < -most ? -most : x > most ? most : (int)x; }
+
+// What of a tile counts: so many queries and keys, and of a query the keys from its own number and this one on to its
+// own number and that one.
 struct Edge {
-    int queries, keys, more;
+    int queries, keys, low, high;
     const T* mask;
-    __device__ __forceinline__ Edge(const Attention& a, const T* of_item, i64 query, i64 key) {
-        queries = (int)(a.queries - query < SIDE ? a.queries - query : SIDE);
-        keys = (int)(a.keys - key < SIDE ? a.keys - key : SIDE);
-        i64 seen = query - key;
-        more = a.causal && seen < SIDE ? (int)(seen < -SIDE ? -SIDE : seen) : SIDE;
+    __device__ __forceinline__ Edge(const Attention& a, const Turn& turn, const T* of_item, i64 query, i64 key) {
+        queries = within(turn.queries - query, TILE_ROWS + TILE_STEP);
+        keys = within(turn.keys - key, TILE_ROWS + TILE_STEP);
+        low = within(turn.low + query - key, TILE_ROWS + TILE_STEP);
+        high = within(turn.high + query - key, TILE_ROWS + TILE_STEP);
         mask = of_item ? of_item + query * a.mask.row + key * a.mask_column : 0;
     }
     // The score of a query and a key of the tile: minus infinity where it does not see it.
-    __device__ __forceinline__ float score(const Attention& a, int i, int j, float product) const {
-        if (i >= queries || j >= keys || j > i + more) return -__int_as_float(0x7f800000);
-        float s = product * a.scale;
-        return mask ? s + to_float(mask[i * a.mask.row + j * a.mask_column]) : s;
-    }
-};
-
-typedef WarpTile<T, SIDE, true, true, DIM, LINE, LINE> Products;
-
-struct ToScores {
-    float* scores;
-    template <int N> __device__ __forceinline__ void put(int i, int j, const float* sums) const {
-#pragma unroll
-        for (int k = 0; k < N; ++k) scores[i * SCORES + j + k] = sums[k];
+    __device__ __forceinline__ A score(const Attention& a, int i, int j, A product) const {
+        if (i >= queries || j >= keys || j < i + low || j > i + high) return nothing();
+        A s = product * (A)a.scale;
+        return mask ? s + (A)widened(mask[i * a.mask.row + j * a.mask_column]) : s;
     }
 };
 
 // Rows of results, rounded; each by a factor.
-struct ToRows {
-    T* out;
-    const float* factor;
-    i64 first, rows, features, column;
-    template <int N> __device__ __forceinline__ void put(int i, int j, const float* sums) const {
-        i64 r = first + i, c = column + j;
-        if (r >= rows || c >= features) return;
-        float by = factor ? factor[i] : 1.0f;
-        struct __align__(4) { T x[2]; } pair;
-        pair.x[0] = narrowed<T>(sums[0] * by);
-        pair.x[1] = narrowed<T>(sums[1] * by);
-        // Features are a multiple of eight.
-        *(u32*)(out + r * features + c) = *(u32*)&pair;
-    }
-};
-
-extern "C" __global__ void __launch_bounds__(128, 2) flash(const __grid_constant__ Attention a) {
-    extern __shared__ __align__(16) unsigned char shared_bytes[];
-    T *q = (T*)shared_bytes, *k = q + SIDE * LINE, *v = k + SIDE * LINE, *weights = v + SIDE * LINE;
-    float *scores = (float*)(weights + SIDE * WEIGHTS), *factor = scores + SIDE * SCORES;
-    i64 blocks = (a.queries + SIDE - 1) / SIDE;
-    for (i64 block = blockIdx.x; block < blocks * a.batch; block += gridDim.x) {
-        i64 item = whole_quotient(block, blocks), first = (block - item * blocks) * SIDE;
-        const T *of_k = item_of(a, a.k, item), *of_v = item_of(a, a.v, item);
-        const T* mask = a.mask.at ? item_of(a, a.mask, item) : 0;
-        bring(q, item_of(a, a.q, item), a.q.row, first, a.queries, a.depth);
-        WarpTile<T, SIDE, true, false, SIDE, WEIGHTS, LINE> out[DIM / SIDE];
+template <class S>
+__device__ __forceinline__ void put_rows(const S& s, T* out, i64 row, const A* factor, i64 first, i64 rows, i64 features) {
+    const int N = S::NEIGHBOURS;
 #pragma unroll
-        for (int c = 0; c < DIM / SIDE; ++c) out[c].begin();
-        // Of the row that this thread and its neighbour have.
-        int row = threadIdx.x / 2;
-        float largest = -__int_as_float(0x7f800000), sum = 0;
-        i64 seen = a.causal && first + SIDE < a.keys ? first + SIDE : a.keys;
-        for (i64 key = 0; key < seen; key += SIDE) {
-            bring(k, of_k, a.k.row, key, a.keys, a.depth);
-            commit_copies();
-            bring(v, of_v, a.v.row, key, a.keys, a.width);
+    for (int n = 0; n < S::COUNT; n += N) {
+        i64 r = first + s.row(n), c = s.column(n);
+        // Features are a multiple of sixteen bytes.
+        if (r >= rows || c >= features) continue;
+        A by = factor ? factor[s.row(n)] : (A)1;
+        Several<T, N> pack;
+#pragma unroll
+        for (int k = 0; k < N; ++k) pack.values[k] = narrowed<T>(s.sums[n + k] * by);
+        *(Several<T, N>*)(out + r * row + c) = pack;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(TILE_THREADS) flash(const __grid_constant__ Attention a) {
+    extern __shared__ __align__(16) unsigned char shared_bytes[];
+    T *q = (T*)shared_bytes, *parts = q + TILE_ROWS * LINE;
+    A *scores = (A*)(parts + STAGES * 2 * TILE_STEP * LINE), *factor = scores + TILE_ROWS * SCORES;
+    T* weights = (T*)scores;
+    for (i64 block = blockIdx.x; block < a.query_blocks * a.sequences * a.batch; block += gridDim.x) {
+        Turn turn(a, block, a.query_blocks);
+        if (turn.first >= turn.queries) continue;
+        i64 first = turn.first;
+        const T *of_k = item_of(a, a.k, turn.item) + turn.key * a.k.row;
+        const T *of_v = item_of(a, a.v, turn.item) + turn.key * a.v.row;
+        const T* mask = a.mask.at ? item_of(a, a.mask, turn.item) : 0;
+        bring<TILE_ROWS>(q, item_of(a, a.q, turn.item) + turn.query * a.q.row, a.q.row, first, turn.queries, a.depth);
+        Sums<T, TILE_ROWS, DIM, TILE_STEP, true, false, WEIGHTS, LINE> out;
+        out.begin();
+        // Of the row that this thread and its neighbours have.
+        int row = threadIdx.x / LANES, lane = threadIdx.x % LANES, stage = 0;
+        A largest = nothing(), sum = 0;
+        i64 key = turn.keys_from(), to = turn.keys_to();
+        if (key < to) {
+            bring<TILE_STEP>(parts, of_k, a.k.row, key, turn.keys, a.depth);
+            bring<TILE_STEP>(parts + TILE_STEP * LINE, of_v, a.v.row, key, turn.keys, a.width);
+        }
+        commit_copies();
+        for (; key < to; key += TILE_STEP, stage ^= 1) {
+            const T *k = parts + stage * 2 * TILE_STEP * LINE, *v = k + TILE_STEP * LINE;
+            if (key + TILE_STEP < to) {
+                T* next = parts + (stage ^ 1) * 2 * TILE_STEP * LINE;
+                bring<TILE_STEP>(next, of_k, a.k.row, key + TILE_STEP, turn.keys, a.depth);
+                bring<TILE_STEP>(next + TILE_STEP * LINE, of_v, a.v.row, key + TILE_STEP, turn.keys, a.width);
+            }
             commit_copies();
             await_copies<1>();
             __syncthreads();
-            Products products;
-            products.begin();
-            products.multiply(q, k);
-            ToScores to = {scores};
-            products.each(to);
+            {
+                Sums<T, TILE_ROWS, TILE_STEP, DIM, true, true, LINE, LINE> products;
+                products.begin();
+                products.multiply(q, k);
+#pragma unroll
+                for (int n = 0; n < products.COUNT; ++n)
+                    scores[products.row(n) * SCORES + products.column(n)] = products.sums[n];
+            }
             __syncthreads();
-            Edge edge(a, mask, first, key);
-            float most = largest;
-#pragma unroll 8
-            for (int i = 0; i < SIDE / 2; ++i) {
-                int j = 2 * i + threadIdx.x % 2;
-                float s = edge.score(a, row, j, scores[row * SCORES + j]);
-                scores[row * SCORES + j] = s;
-                most = s > most || s != s ? s : most;
+            // A bit for each weight.
+            u32 kept = ~0u;
+            if (a.threshold) {
+                Kept keeps(a);
+                i64 place = (turn.row(a) + first + row) * a.keys + key + lane;
+                kept = 0;
+#pragma unroll 1
+                for (int i = 0; i < OWN; ++i) kept |= (u32)keeps(place + LANES * i) << i;
             }
-            float other = __shfl_xor_sync(0xffffffffu, most, 1);
-            most = other > most || other != other ? other : most;
-            float base = most == -__int_as_float(0x7f800000) ? 0.0f : most, more = 0;
-#if DROPS
-            Kept kept(a);
-            i64 place = (item * a.queries + first + row) * a.keys + key;
-#endif
-#pragma unroll UNROLLED
-            for (int i = 0; i < SIDE / 2; ++i) {
-                int j = 2 * i + threadIdx.x % 2;
-                float weight = __expf(scores[row * SCORES + j] - base);
+            Edge edge(a, turn, mask, first, key);
+            A most = largest, own[OWN];
+#pragma unroll
+            for (int i = 0; i < OWN; ++i) {
+                int j = LANES * i + lane;
+                own[i] = edge.score(a, row, j, scores[row * SCORES + j]);
+                most = own[i] > most || own[i] != own[i] ? own[i] : most;
+            }
+#pragma unroll
+            for (int by = 1; by < LANES; by *= 2) {
+                A other = __shfl_xor_sync(0xffffffffu, most, by);
+                most = other > most || other != other ? other : most;
+            }
+            // All scores of the row have been read: its weights go there.
+            __syncwarp();
+            A base = most == nothing() ? (A)0 : most, more = 0;
+#pragma unroll
+            for (int i = 0; i < OWN; ++i) {
+                A weight = Arithmetic<T>::power(own[i] - base);
                 more += weight;
-#if DROPS
-                if (!kept(place + j)) weight = 0;
-#endif
-                weights[row * WEIGHTS + j] = narrowed<T>(weight);
+                weights[row * WEIGHTS + LANES * i + lane] = narrowed<T>(kept >> i & 1 ? weight : (A)0);
             }
-            more += __shfl_xor_sync(0xffffffffu, more, 1);
-            float shrink = __expf(largest - base);
+#pragma unroll
+            for (int by = 1; by < LANES; by *= 2) more += __shfl_xor_sync(0xffffffffu, more, by);
+            A shrink = Arithmetic<T>::power(largest - base);
             sum = sum * shrink + more;
             largest = most;
-            if (threadIdx.x % 2 == 0) factor[row] = shrink;
-            await_copies<0>();
+            if (lane == 0) factor[row] = shrink;
             __syncthreads();
 #pragma unroll
-            for (int c = 0; c < DIM / SIDE; ++c) {
-                int mine = out[c].first_row() + threadIdx.x % 32 / 4;
-#pragma unroll
-                for (int i = 0; i < 2; ++i)
-#pragma unroll
-                    for (int j = 0; j < 4; ++j)
-#pragma unroll
-                        for (int n = 0; n < 4; ++n) out[c].sums[i][j][n] *= factor[mine + 16 * i + n / 2 * 8];
-                out[c].multiply(weights, v + c * SIDE);
-            }
+            for (int n = 0; n < out.COUNT; ++n) out.sums[n] *= factor[out.row(n)];
+            out.multiply(weights, v);
             __syncthreads();
         }
         await_copies<0>();
-        if (threadIdx.x % 2 == 0) {
-            factor[row] = sum == 0 ? 0.0f : a.kept / sum;
-            if (first + row < a.queries)
-                a.logsum[item * a.queries + first + row] = sum == 0 ? 0.0f : largest + logf(sum);
+        if (lane == 0) {
+            factor[row] = sum == 0 ? (A)0 : (A)a.kept / sum;
+            if (first + row < turn.queries)
+                a.logsum[turn.row(a) + first + row] = sum == 0 ? (A)0 : largest + log(sum);
         }
         __syncthreads();
-#pragma unroll
-        for (int c = 0; c < DIM / SIDE; ++c) {
-            ToRows to = {a.out + item * a.queries * a.width, factor, first, a.queries, a.width, c * SIDE};
-            out[c].each(to);
-        }
+        T* to_y = a.out + turn.item * a.of_y.item + turn.query * a.of_y.row;
+        put_rows(out, to_y, a.of_y.row, factor, first, turn.queries, a.width);
         __syncthreads();
     }
 }
 
 // A bit for each weight that this thread has of a tile: whether dropout keeps it. Found before the products, which take
 // the registers that this takes.
-__device__ __forceinline__ u32 kept_bits(const Attention& a, i64 item, i64 query, i64 key) {
+template <class S> __device__ __forceinline__ u32 kept_bits(const Attention& a, const Turn& turn, i64 query, i64 key) {
+    if (!a.threshold) return ~0u;
     u32 bits = 0;
-#if DROPS
-    Kept kept(a);
-    int row = Products::first_row() + threadIdx.x % 32 / 4, column = Products::first_column() + threadIdx.x % 4 * 2;
+    Kept keeps(a);
+    i64 place = (turn.row(a) + query) * a.keys + key;
 #pragma unroll 1
-    for (int half = 0; half < 4; ++half) {
-        i64 at = (item * a.queries + query + row + 8 * half) * a.keys + key + column;
-#pragma unroll 1
-        for (int j = 0; j < 4; ++j) {
-            int first = half / 2 * 16 + j * 4 + half % 2 * 2;
-            bits |= (u32)kept(at + 8 * j) << first | (u32)kept(at + 8 * j + 1) << (first + 1);
-        }
-    }
-#endif
+    for (int n = 0; n < S::COUNT; ++n) bits |= (u32)keeps(place + S::row(n) * a.keys + S::column(n)) << n;
     return bits;
 }
 
-// Weights, rounded, from the products of queries and keys, and the gradients of those products; the
+// Weights, rounded, from the products of queries and keys, and the gradients of those products, in rows of LINE_OF; the
 // weights may be left out.
-__device__ __forceinline__ void differentiate(const Attention& a, const T* mask, u32 kept, i64 query, i64 key,
-                                              const Products& products, const Products& gradient, const float* logsum,
-                                              const float* along, T* weights, T* gradients) {
-    Edge edge(a, mask, query, key);
-    int row = products.first_row() + threadIdx.x % 32 / 4, column = products.first_column() + threadIdx.x % 4 * 2;
+template <int LINE_OF, class S>
+__device__ __forceinline__ void differentiate(const Attention& a, const Edge& edge, u32 kept, const S& products,
+                                              const S& gradient, const A* logsum, const A* along, T* weights, T* gradients) {
 #pragma unroll
-    for (int i = 0; i < 2; ++i)
-#pragma unroll
-        for (int j = 0; j < 4; ++j)
-#pragma unroll
-            for (int n = 0; n < 4; ++n) {
-                int r = row + 16 * i + n / 2 * 8, c = column + 8 * j + n % 2;
-                float weight = __expf(edge.score(a, r, c, products.sums[i][j][n]) - logsum[r]);
-                float of_weight = gradient.sums[i][j][n], used = weight;
-#if DROPS
-                float by = kept >> ((i * 4 + j) * 4 + n) & 1 ? a.kept : 0.0f;
-                of_weight *= by;
-                used *= by;
-#endif
-                if (weights) weights[r * WEIGHTS + c] = narrowed<T>(used);
-                gradients[r * WEIGHTS + c] = narrowed<T>(weight * (of_weight - along[r]) * a.scale);
-            }
+    for (int n = 0; n < S::COUNT; ++n) {
+        int r = products.row(n), c = products.column(n);
+        A weight = Arithmetic<T>::power(edge.score(a, r, c, products.sums[n]) - logsum[r]);
+        A by = kept >> n & 1 ? (A)a.kept : (A)0;
+        if (weights) weights[r * LINE_OF + c] = narrowed<T>(weight * by);
+        gradients[r * LINE_OF + c] = narrowed<T>(weight * (gradient.sums[n] * by - along[r]) * (A)a.scale);
+    }
 }
 
 // dQ, and the sums of dY Y, which the other kernel needs.
-extern "C" __global__ void __launch_bounds__(128) flash_queries(const __grid_constant__ Attention a) {
+extern "C" __global__ void __launch_bounds__(TILE_THREADS) flash_queries(const __grid_constant__ Attention a) {
     extern __shared__ __align__(16) unsigned char shared_bytes[];
-    T *q = (T*)shared_bytes, *dy = q + SIDE * LINE, *k = dy + SIDE * LINE, *v = k + SIDE * LINE;
-    T* gradients = v + SIDE * LINE;
-    float *logsum = (float*)(gradients + SIDE * WEIGHTS), *along = logsum + SIDE;
-    i64 blocks = (a.queries + SIDE - 1) / SIDE;
-    for (i64 block = blockIdx.x; block < blocks * a.batch; block += gridDim.x) {
-        i64 item = whole_quotient(block, blocks), first = (block - item * blocks) * SIDE;
-        const T *of_k = item_of(a, a.k, item), *of_v = item_of(a, a.v, item);
-        const T* mask = a.mask.at ? item_of(a, a.mask, item) : 0;
-        i64 results = item * a.queries * a.width;
-        bring(q, item_of(a, a.q, item), a.q.row, first, a.queries, a.depth);
-        bring(dy, a.dy + results, a.width, first, a.queries, a.width);
+    T *q = (T*)shared_bytes, *dy = q + TILE_ROWS * LINE, *parts = dy + TILE_ROWS * LINE, *gradients = parts + STAGES * 2 * TILE_STEP * LINE;
+    A *logsum = (A*)(gradients + TILE_ROWS * BY_KEYS), *along = logsum + TILE_ROWS;
+    typedef Sums<T, TILE_ROWS, TILE_STEP, DIM, true, true, LINE, LINE> Products;
+    for (i64 block = blockIdx.x; block < a.query_blocks * a.sequences * a.batch; block += gridDim.x) {
+        Turn turn(a, block, a.query_blocks);
+        if (turn.first >= turn.queries) continue;
+        i64 first = turn.first, results = turn.item * a.of_y.item + turn.query * a.of_y.row;
+        const T *of_k = item_of(a, a.k, turn.item) + turn.key * a.k.row;
+        const T *of_v = item_of(a, a.v, turn.item) + turn.key * a.v.row;
+        const T* mask = a.mask.at ? item_of(a, a.mask, turn.item) : 0;
+        bring<TILE_ROWS>(q, item_of(a, a.q, turn.item) + turn.query * a.q.row, a.q.row, first, turn.queries, a.depth);
+        bring<TILE_ROWS>(dy, a.dy + results, a.of_y.row, first, turn.queries, a.width);
+        i64 key = turn.keys_from(), to = turn.keys_to();
+        if (key < to) {
+            bring<TILE_STEP>(parts, of_k, a.k.row, key, turn.keys, a.depth);
+            bring<TILE_STEP>(parts + TILE_STEP * LINE, of_v, a.v.row, key, turn.keys, a.width);
+        }
+        commit_copies();
         {
-            i64 query = first + threadIdx.x / 2;
-            float sum = 0;
-            if (query < a.queries)
-                for (i64 c = threadIdx.x % 2; c < a.width; c += 2) {
-                    i64 at = results + query * a.width + c;
-                    sum += to_float(a.dy[at]) * to_float(a.out[at]);
+            int row = threadIdx.x / LANES, lane = threadIdx.x % LANES;
+            i64 query = first + row;
+            bool inside = query < turn.queries;
+            A sum = 0;
+            if (inside)
+                for (i64 c = lane; c < a.width; c += LANES) {
+                    i64 at = results + query * a.of_y.row + c;
+                    sum += (A)widened(a.dy[at]) * (A)widened(a.out[at]);
                 }
-            sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-            if (threadIdx.x % 2 == 0) {
-                along[threadIdx.x / 2] = sum;
-                logsum[threadIdx.x / 2] = query < a.queries ? a.logsum[item * a.queries + query] : 0.0f;
-                if (query < a.queries) a.along[item * a.queries + query] = sum;
+#pragma unroll
+            for (int by = 1; by < LANES; by *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, by);
+            if (lane == 0) {
+                along[row] = sum;
+                logsum[row] = inside ? a.logsum[turn.row(a) + query] : (A)0;
+                if (inside) a.along[turn.row(a) + query] = sum;
             }
         }
-        WarpTile<T, SIDE, true, false, SIDE, WEIGHTS, LINE> dq[DIM / SIDE];
-#pragma unroll
-        for (int c = 0; c < DIM / SIDE; ++c) dq[c].begin();
-        i64 seen = a.causal && first + SIDE < a.keys ? first + SIDE : a.keys;
-        for (i64 key = 0; key < seen; key += SIDE) {
-            bring(k, of_k, a.k.row, key, a.keys, a.depth);
-            bring(v, of_v, a.v.row, key, a.keys, a.width);
+        Sums<T, TILE_ROWS, DIM, TILE_STEP, true, false, BY_KEYS, LINE> dq;
+        dq.begin();
+        for (int stage = 0; key < to; key += TILE_STEP, stage ^= 1) {
+            const T *k = parts + stage * 2 * TILE_STEP * LINE, *v = k + TILE_STEP * LINE;
+            if (key + TILE_STEP < to) {
+                T* next = parts + (stage ^ 1) * 2 * TILE_STEP * LINE;
+                bring<TILE_STEP>(next, of_k, a.k.row, key + TILE_STEP, turn.keys, a.depth);
+                bring<TILE_STEP>(next + TILE_STEP * LINE, of_v, a.v.row, key + TILE_STEP, turn.keys, a.width);
+            }
             commit_copies();
-            u32 kept = kept_bits(a, item, first, key);
-            await_copies<0>();
+            u32 kept = kept_bits<Products>(a, turn, first, key);
+            await_copies<1>();
             __syncthreads();
-            Products products, gradient;
-            products.begin();
-            gradient.begin();
-            products.multiply(q, k);
-            gradient.multiply(dy, v);
-            differentiate(a, mask, kept, first, key, products, gradient, logsum, along, (T*)0, gradients);
+            {
+                Products products, gradient;
+                products.begin();
+                gradient.begin();
+                products.multiply(q, k);
+                gradient.multiply(dy, v);
+                Edge edge(a, turn, mask, first, key);
+                differentiate<BY_KEYS>(a, edge, kept, products, gradient, logsum, along, (T*)0, gradients);
+            }
             __syncthreads();
-#pragma unroll
-            for (int c = 0; c < DIM / SIDE; ++c) dq[c].multiply(gradients, k + c * SIDE);
+            dq.multiply(gradients, k);
             __syncthreads();
-        }
-#pragma unroll
-        for (int c = 0; c < DIM / SIDE; ++c) {
-            ToRows to = {a.dq + item * a.queries * a.depth, 0, first, a.queries, a.depth, c * SIDE};
-            dq[c].each(to);
         }
         await_copies<0>();
+        T* to_q = a.dq + turn.item * a.of_q.item + turn.query * a.of_q.row;
+        put_rows(dq, to_q, a.of_q.row, (const A*)0, first, turn.queries, a.depth);
         __syncthreads();
     }
 }
 
 // dK and dV.
-extern "C" __global__ void __launch_bounds__(128) flash_keys(const __grid_constant__ Attention a) {
+extern "C" __global__ void __launch_bounds__(TILE_THREADS) flash_keys(const __grid_constant__ Attention a) {
     extern __shared__ __align__(16) unsigned char shared_bytes[];
-    T *q = (T*)shared_bytes, *dy = q + SIDE * LINE, *k = dy + SIDE * LINE, *v = k + SIDE * LINE;
-    T *gradients = v + SIDE * LINE, *weights = gradients + SIDE * WEIGHTS;
-    float *logsum = (float*)(weights + SIDE * WEIGHTS), *along = logsum + SIDE;
-    i64 blocks = (a.keys + SIDE - 1) / SIDE;
-    for (i64 block = blockIdx.x; block < blocks * a.batch; block += gridDim.x) {
-        i64 item = whole_quotient(block, blocks), first = (block - item * blocks) * SIDE;
-        const T *of_q = item_of(a, a.q, item), *of_dy = a.dy + item * a.queries * a.width;
-        const T* mask = a.mask.at ? item_of(a, a.mask, item) : 0;
-        bring(k, item_of(a, a.k, item), a.k.row, first, a.keys, a.depth);
-        bring(v, item_of(a, a.v, item), a.v.row, first, a.keys, a.width);
-        WarpTile<T, SIDE, false, false, SIDE, WEIGHTS, LINE> dk[DIM / SIDE], dv[DIM / SIDE];
-#pragma unroll
-        for (int c = 0; c < DIM / SIDE; ++c) {
-            dk[c].begin();
-            dv[c].begin();
+    T *k = (T*)shared_bytes, *v = k + TILE_ROWS * LINE, *parts = v + TILE_ROWS * LINE, *gradients = parts + STAGES * 2 * TILE_STEP * LINE;
+    T* weights = gradients + TILE_STEP * BY_QUERIES;
+    A *logsum = (A*)(weights + TILE_STEP * BY_QUERIES), *along = logsum + TILE_STEP;
+    typedef Sums<T, TILE_STEP, TILE_ROWS, DIM, true, true, LINE, LINE> Products;
+    for (i64 block = blockIdx.x; block < a.key_blocks * a.sequences * a.batch; block += gridDim.x) {
+        Turn turn(a, block, a.key_blocks);
+        if (turn.first >= turn.keys) continue;
+        i64 first = turn.first;
+        const T* of_q = item_of(a, a.q, turn.item) + turn.query * a.q.row;
+        const T* of_dy = a.dy + turn.item * a.of_y.item + turn.query * a.of_y.row;
+        const T* mask = a.mask.at ? item_of(a, a.mask, turn.item) : 0;
+        bring<TILE_ROWS>(k, item_of(a, a.k, turn.item) + turn.key * a.k.row, a.k.row, first, turn.keys, a.depth);
+        bring<TILE_ROWS>(v, item_of(a, a.v, turn.item) + turn.key * a.v.row, a.v.row, first, turn.keys, a.width);
+        i64 query = turn.queries_from(), to = turn.queries_to();
+        if (query < to) {
+            bring<TILE_STEP>(parts, of_q, a.q.row, query, turn.queries, a.depth);
+            bring<TILE_STEP>(parts + TILE_STEP * LINE, of_dy, a.of_y.row, query, turn.queries, a.width);
         }
-        for (i64 query = a.causal ? first : 0; query < a.queries; query += SIDE) {
-            bring(q, of_q, a.q.row, query, a.queries, a.depth);
-            bring(dy, of_dy, a.width, query, a.queries, a.width);
+        commit_copies();
+        Sums<T, TILE_ROWS, DIM, TILE_STEP, false, false, BY_QUERIES, LINE> dk, dv;
+        dk.begin();
+        dv.begin();
+        for (int stage = 0; query < to; query += TILE_STEP, stage ^= 1) {
+            const T *q = parts + stage * 2 * TILE_STEP * LINE, *dy = q + TILE_STEP * LINE;
+            if (query + TILE_STEP < to) {
+                T* next = parts + (stage ^ 1) * 2 * TILE_STEP * LINE;
+                bring<TILE_STEP>(next, of_q, a.q.row, query + TILE_STEP, turn.queries, a.depth);
+                bring<TILE_STEP>(next + TILE_STEP * LINE, of_dy, a.of_y.row, query + TILE_STEP, turn.queries, a.width);
+            }
             commit_copies();
-            if (threadIdx.x < SIDE) {
-                i64 at = item * a.queries + query + threadIdx.x;
-                bool inside = query + threadIdx.x < a.queries;
-                logsum[threadIdx.x] = inside ? a.logsum[at] : 0.0f;
-                along[threadIdx.x] = inside ? a.along[at] : 0.0f;
+            if (threadIdx.x < TILE_STEP) {
+                i64 at = turn.row(a) + query + threadIdx.x;
+                bool inside = query + threadIdx.x < turn.queries;
+                logsum[threadIdx.x] = inside ? a.logsum[at] : (A)0;
+                along[threadIdx.x] = inside ? a.along[at] : (A)0;
             }
-            u32 kept = kept_bits(a, item, query, first);
-            await_copies<0>();
+            u32 kept = kept_bits<Products>(a, turn, query, first);
+            await_copies<1>();
             __syncthreads();
-            Products products, gradient;
-            products.begin();
-            gradient.begin();
-            products.multiply(q, k);
-            gradient.multiply(dy, v);
-            differentiate(a, mask, kept, query, first, products, gradient, logsum, along, weights, gradients);
-            __syncthreads();
-#pragma unroll
-            for (int c = 0; c < DIM / SIDE; ++c) {
-                dk[c].multiply(gradients, q + c * SIDE);
-                dv[c].multiply(weights, dy + c * SIDE);
+            {
+                Products products, gradient;
+                products.begin();
+                gradient.begin();
+                products.multiply(q, k);
+                gradient.multiply(dy, v);
+                Edge edge(a, turn, mask, query, first);
+                differentiate<BY_QUERIES>(a, edge, kept, products, gradient, logsum, along, weights, gradients);
             }
             __syncthreads();
-        }
-#pragma unroll
-        for (int c = 0; c < DIM / SIDE; ++c) {
-            ToRows to_k = {a.dk + item * a.keys * a.depth, 0, first, a.keys, a.depth, c * SIDE};
-            ToRows to_v = {a.dv + item * a.keys * a.width, 0, first, a.keys, a.width, c * SIDE};
-            dk[c].each(to_k);
-            dv[c].each(to_v);
+            dk.multiply(gradients, q);
+            dv.multiply(weights, dy);
+            __syncthreads();
         }
         await_copies<0>();
+        T* to_k = a.dk + turn.item * a.of_k.item + turn.key * a.of_k.row;
+        T* to_v = a.dv + turn.item * a.of_v.item + turn.key * a.of_v.row;
+        put_rows(dk, to_k, a.of_k.row, (const A*)0, first, turn.keys, a.depth);
+        put_rows(dv, to_v, a.of_v.row, (const A*)0, first, turn.keys, a.width);
         __syncthreads();
     }
 }

@@ -34,7 +34,7 @@ mod shape;
 mod table;
 mod windows;
 
-pub use attention::AttentionOptions;
+pub use attention::{AttentionOptions, VarlenOptions};
 pub use conv::transpose::ConvTransposeOptions;
 pub use conv::{Conv1dOptions, Conv2dOptions, Conv3dOptions, ConvOptions};
 pub use creation::memory_format::MemoryFormat;

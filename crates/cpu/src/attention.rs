@@ -5,6 +5,7 @@
 //! scores with a factor of their own.
 
 use std::f64::consts::{LN_2, LOG2_E};
+use std::ops::Range;
 
 use crate::folds::fold::in_pairs;
 use crate::folds::row::{N, add_lanes, larger};
@@ -34,6 +35,40 @@ impl<'a, T> Rows<'a, T> {
     }
 }
 
+/// Which keys a query attends to: query i to the keys i + low to i + high, of those that there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Band {
+    /// From a query's own number to its first key.
+    pub low: i64,
+    /// To its last one.
+    pub high: i64,
+}
+
+impl Band {
+    /// Beyond all keys.
+    pub const FAR: i64 = 1 << 40;
+    /// All keys.
+    pub const ALL: Band = Band { low: -Band::FAR, high: Band::FAR };
+    /// Query i attends to keys 0 to i only.
+    pub const CAUSAL: Band = Band { low: -Band::FAR, high: 0 };
+
+    /// A band that was counted from where the last query and the last key meet, counted from the first ones.
+    #[must_use]
+    pub fn from_last(self, queries: usize, keys: usize) -> Band {
+        let more = keys as i64 - queries as i64;
+        let moved = |at: i64| if at.abs() >= Band::FAR { at } else { at + more };
+        Band { low: moved(self.low), high: moved(self.high) }
+    }
+
+    /// The keys, of `count` from `first` on, that query `i` attends to, as numbers of these.
+    pub fn seen(self, i: usize, first: usize, count: usize) -> Range<usize> {
+        let own = i as i64 - first as i64;
+        let place = |at: i64| at.clamp(0, count as i64) as usize;
+        let (from, to) = (place(own + self.low), place(own + self.high + 1));
+        from..to.max(from)
+    }
+}
+
 /// Sizes and rules of one attention.
 #[derive(Clone, Copy, Debug)]
 pub struct Attention {
@@ -47,21 +82,24 @@ pub struct Attention {
     pub width: usize,
     /// Factor on the scores.
     pub scale: f64,
-    /// Query i attends to keys 0 to i only.
-    pub causal: bool,
+    /// Which keys a query attends to.
+    pub band: Band,
 }
 
 impl Attention {
-    /// How many of the keys from `first` on query `i` attends to, at most `count`.
-    fn visible(&self, i: usize, first: usize, count: usize) -> usize {
-        if self.causal { (i + 1).saturating_sub(first).min(count) } else { count }
+    /// Blocks of keys that these queries attend to: (first key, number of keys). A block is always whole, as it was
+    /// packed; what a query does not see of it has the weight 0.
+    fn key_blocks(&self, queries: Range<usize>) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let keys = self.keys;
+        let last = self.band.seen(queries.end.max(1) - 1, 0, keys).end;
+        let first = self.band.seen(queries.start, 0, keys).start;
+        (first / KEYS * KEYS..last).step_by(KEYS).map(move |k| (k, KEYS.min(keys - k)))
     }
 
-    /// Blocks of keys that queries below `end` attend to: (first key, number of keys). A block is
-    /// always whole, as it was packed; what a query does not see of it has the weight 0.
-    fn key_blocks(&self, end: usize) -> impl Iterator<Item = (usize, usize)> {
-        let (keys, seen) = (self.keys, if self.causal { self.keys.min(end) } else { self.keys });
-        (0..seen).step_by(KEYS).map(move |k| (k, KEYS.min(keys - k)))
+    /// All blocks of keys.
+    fn all_blocks(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let keys = self.keys;
+        (0..keys).step_by(KEYS).map(move |k| (k, KEYS.min(keys - k)))
     }
 
     /// The attention of queries `range`: rows of `out` (`[range, width]`) get the weighted values,
@@ -70,7 +108,7 @@ impl Attention {
     #[allow(clippy::too_many_arguments, reason = "the operands of attention")]
     pub fn forward<T: Tiled>(
         &self,
-        range: std::ops::Range<usize>,
+        range: Range<usize>,
         q: Rows<T>,
         k: Rows<T>,
         v: Rows<T>,
@@ -90,24 +128,26 @@ impl Attention {
             let (sums, rest) = rest.split_at_mut(QUERIES * w);
             let (highest, total) = rest.split_at_mut(QUERIES);
             pack(e, s, k.data, 1, k.row, tile.columns, keys);
-            pack_rows(tile, self.key_blocks(usize::MAX), v, w, values);
+            pack_rows(tile, self.all_blocks(), v, w, values);
             for first in range.clone().step_by(QUERIES) {
                 let count = QUERIES.min(range.end - first);
                 highest.fill(T::NEG_INFINITY);
                 total.fill(T::ZERO);
                 sums.fill(T::ZERO);
-                for (k0, n) in self.key_blocks(first + count) {
+                for (k0, n) in self.key_blocks(first..first + count) {
                     self.scores(tile, q, first, count, keys, k0, n, scores);
                     for i in 0..count {
-                        let seen = self.visible(first + i, k0, n);
+                        let seen = self.band.seen(first + i, k0, n);
                         let row = &mut scores[i * KEYS..][..n];
-                        row[seen..].fill(T::ZERO);
-                        let mask = mask.map_or(&[][..], |m| m.line(first + i, k0, seen));
+                        row[..seen.start].fill(T::ZERO);
+                        row[seen.end..].fill(T::ZERO);
+                        let mask = line_of(mask, first + i, k0, &seen);
+                        let row = &mut row[seen];
                         let old = highest[i];
-                        let factor = masked(&mut row[..seen], mask, factor);
-                        let new = highest_of(&row[..seen], factor, old);
+                        let factor = masked(row, mask, factor);
+                        let new = highest_of(row, factor, old);
                         let base = if new == T::NEG_INFINITY { T::ZERO } else { new };
-                        let sum = exponentials(&mut row[..seen], factor, base);
+                        let sum = exponentials(row, factor, base);
                         let fade =
                             if new == old { 1.0 } else { (old.as_f64() - base.as_f64()).exp2() };
                         if fade != 1.0 {
@@ -177,7 +217,7 @@ impl Attention {
             });
             pack(e, s, k.data, 1, k.row, tile.columns, keys);
             pack(w, s, v.data, 1, v.row, tile.columns, values);
-            pack_rows(tile, self.key_blocks(usize::MAX), k, e, key_rows);
+            pack_rows(tile, self.all_blocks(), k, e, key_rows);
             for first in (0..self.queries).step_by(QUERIES) {
                 let count = QUERIES.min(self.queries - first);
                 let dout = &dout[first * w..(first + count) * w];
@@ -188,7 +228,7 @@ impl Attention {
                 for i in 0..count {
                     along[i] = dot(&out[i * w..(i + 1) * w], &dout[i * w..(i + 1) * w]);
                 }
-                for (k0, n) in self.key_blocks(first + count) {
+                for (k0, n) in self.key_blocks(first..first + count) {
                     self.scores(tile, q, first, count, keys, k0, n, scores);
                     // SAFETY: `dout` has `count` rows of w numbers, the values are packed, and
                     // `dscores` has QUERIES rows of KEYS.
@@ -198,16 +238,18 @@ impl Attention {
                         multiply(tile, (count, n, w), a, block, c, false);
                     }
                     for i in 0..count {
-                        let seen = self.visible(first + i, k0, n);
-                        let row = &mut scores[i * KEYS..][..n];
-                        let drow = &mut dscores[i * KEYS..][..n];
-                        row[seen..].fill(T::ZERO);
-                        drow[seen..].fill(T::ZERO);
-                        let mask = mask.map_or(&[][..], |m| m.line(first + i, k0, seen));
-                        let factor = masked(&mut row[..seen], mask, factor);
+                        let seen = self.band.seen(first + i, k0, n);
+                        let mask = line_of(mask, first + i, k0, &seen);
+                        let [row, drow] = [&mut *scores, &mut *dscores].map(|all| {
+                            let row = &mut all[i * KEYS..][..n];
+                            row[..seen.start].fill(T::ZERO);
+                            row[seen.end..].fill(T::ZERO);
+                            &mut row[seen.clone()]
+                        });
+                        let factor = masked(row, mask, factor);
                         let base = T::of(logsum[first + i].as_f64() * LOG2_E);
-                        exponentials(&mut row[..seen], factor, base);
-                        differences(&row[..seen], along[i], scale, &mut drow[..seen]);
+                        exponentials(row, factor, base);
+                        differences(row, along[i], scale, drow);
                     }
                     // SAFETY: the score blocks have `count` rows of n numbers, KEYS apart, read as
                     // they are or transposed; the right operands are packed with as many rows; the
@@ -249,6 +291,19 @@ impl Attention {
             let (a, c) = ((queries.as_ptr(), q.row, 1), (scores.as_mut_ptr(), KEYS));
             multiply(tile, (count, n, self.depth), a, block.as_ptr(), c, false);
         }
+    }
+}
+
+/// What a mask has for a query and those of the keys from `first` on that it sees; nothing without one.
+fn line_of<'a, T>(
+    mask: Option<Rows<'a, T>>,
+    query: usize,
+    first: usize,
+    seen: &Range<usize>,
+) -> &'a [T] {
+    match mask {
+        Some(mask) if !seen.is_empty() => mask.line(query, first + seen.start, seen.len()),
+        _ => &[],
     }
 }
 

@@ -1,6 +1,6 @@
 //! Linear maps, attention and tables of rows.
 
-use crate::ops::{AttentionOptions, EmbeddingBagOptions};
+use crate::ops::{AttentionOptions, EmbeddingBagOptions, VarlenOptions};
 use crate::tensor::Tensor;
 
 methods! {
@@ -10,7 +10,7 @@ methods! {
 }
 
 /// Attention of queries to keys and values, with PyTorch's options in their order (`attn_mask`,
-/// `dropout_p`, `is_causal`, `scale`, `enable_gqa`); see
+/// `dropout_p`, `is_causal`, `scale`, `enable_gqa`) and flash-attention's `window_size`; see
 /// [`Tensor::scaled_dot_product_attention_with`].
 ///
 /// ```
@@ -33,6 +33,36 @@ pub fn scaled_dot_product_attention(
     options: AttentionOptions,
 ) -> Tensor {
     query.scaled_dot_product_attention_with(key, value, &options)
+}
+
+/// Attention of sequences of several lengths that lie one after the other
+/// (`torch.nn.attention.varlen.varlen_attn`): queries `[total_q, H, E]`, keys `[total_k, H, E]`, values
+/// `[total_k, H, D]`; see [`Tensor::varlen_attn`].
+///
+/// ```
+/// use torchrs::{Dtype, Tensor, nn::functional as F, ops::VarlenOptions};
+/// let (q, v) = (Tensor::zeros([3, 1, 1], Dtype::F32), Tensor::from([[[5f32]], [[1.]], [[3.]]]));
+/// let starts = Tensor::from([0i32, 1, 3]);
+/// let options = VarlenOptions { is_causal: true, ..Default::default() };
+/// let y = F::varlen_attn(&q, &q, &v, &starts, &starts, 2, 2, options);
+/// assert_eq!(y.to_vec::<f32>(), [5.0, 1.0, 2.0]);
+/// ```
+///
+/// # Panics
+/// As there.
+#[track_caller]
+#[allow(clippy::too_many_arguments, reason = "PyTorch's")]
+pub fn varlen_attn(
+    query: &Tensor,
+    key: &Tensor,
+    value: &Tensor,
+    cu_seq_q: &Tensor,
+    cu_seq_k: &Tensor,
+    max_q: usize,
+    max_k: usize,
+    options: VarlenOptions,
+) -> Tensor {
+    query.varlen_attn(key, value, cu_seq_q, cu_seq_k, max_q, max_k, options)
 }
 
 /// Sums, means or maxima of the rows of `weight` that bags of indices name; see

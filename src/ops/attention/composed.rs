@@ -7,6 +7,7 @@ use super::cuda;
 use super::flash::Dropout;
 use super::plan::{OP, Plan};
 use crate::autograd::{Grads, no_grad};
+use crate::cpu::attention::Band;
 use crate::ops::{gpu, random};
 use crate::profiler::flops;
 use crate::tensor::{Dtype, Shape, Tensor};
@@ -32,8 +33,9 @@ impl Plan {
         if let Some(mask) = mask {
             scores += mask;
         }
-        if a.causal {
-            let seen = Tensor::ones([a.queries, a.keys], (Dtype::Bool, q.device())).tril(0);
+        if a.band != Band::ALL {
+            let all = Tensor::ones([a.queries, a.keys], (Dtype::Bool, q.device()));
+            let seen = all.tril(a.band.high).triu(a.band.low);
             scores = scores + additive(&seen, q.dtype());
         }
         scores
@@ -54,7 +56,7 @@ impl Plan {
             cuda::allow_products();
         }
         let scores = self.scores(q, k, mask);
-        if mask.is_none() {
+        if mask.is_none() && [Band::ALL, Band::CAUSAL].contains(&self.attention.band) {
             return scores.softmax(-1).dropout(p, true).matmul(v);
         }
         // A query that sees nothing gives 0, where softmax and its derivative are NaN.

@@ -1,5 +1,6 @@
-//! Attention on a GPU: of halves by [`cudnn`](super::cudnn) or by tiles ([`flash`](super::flash)) where those take the
-//! sizes and [`backends::cuda`] lets them; else by products of queries and keys in the compute type, whose rows become weights in place, and products of the weights and values.
+//! Attention on a GPU: of halves by [`cudnn`](super::cudnn), and of all types by tiles ([`flash`](super::flash)), where
+//! those take the sizes and [`backends::cuda`] lets them; else by products of queries and keys in the compute type, whose
+//! rows become weights in place, and products of the weights and values.
 
 use crate::cuda::{Kernel, Program, launch::Argument, launch::Shape as Grid, sources::program};
 use smallvec::smallvec;
@@ -27,7 +28,8 @@ struct Scores {
     rows: i64,
     queries: i64,
     keys: i64,
-    causal: i64,
+    low: i64,
+    high: i64,
     scale: f64,
 }
 
@@ -103,7 +105,8 @@ fn scores(
         rows: (plan.count() * a.queries) as i64,
         queries: a.queries as i64,
         keys: a.keys as i64,
-        causal: i64::from(a.causal),
+        low: a.band.low,
+        high: a.band.high,
         scale: a.scale,
     };
     (scores, mask, told)
@@ -114,8 +117,13 @@ fn grid(rows: i64) -> Grid {
 }
 
 /// A call of the kernels that go by tiles, if they take such.
-fn tiles(plan: &Plan, qkv: [&Tensor; 3], mask: Option<&Tensor>, drops: bool) -> Option<Call> {
-    backends::cuda::flash_sdp_enabled().then(|| Call::new(plan, qkv, mask, drops))?
+pub(super) fn tiles(
+    gpu: Gpu,
+    plan: &Plan,
+    qkv: [&Tensor; 3],
+    mask: Option<&Tensor>,
+) -> Option<Call> {
+    backends::cuda::flash_sdp_enabled().then(|| Call::new(gpu, plan, qkv, mask))?
 }
 
 /// Throws where products of matrices are left to compute attention, and are forbidden.
@@ -138,9 +146,9 @@ pub(super) fn dropped(
     mask: Option<&Tensor>,
     p: f64,
 ) -> Option<(Tensor, Tensor, Dropout)> {
-    let call = tiles(plan, qkv, mask, true)?;
+    let call = tiles(gpu, plan, qkv, mask)?;
     let rows = plan.with_batch([plan.attention.queries, 1]);
-    let logsum = Tensor::uninitialised_on(&rows, Dtype::F32, gpu.device());
+    let logsum = Tensor::uninitialised_on(&rows, qkv[0].dtype().compute(), gpu.device());
     let dropout = Dropout { p, words: Words::of_default(gpu) };
     let y = call.with(dropout).forward(gpu, plan, qkv[0].dtype(), &logsum);
     Some((y, logsum, dropout))
@@ -158,7 +166,7 @@ pub(super) fn dropped_backward(
     dropout: Dropout,
 ) -> Grads {
     let logsum = logsum.detach().contiguous();
-    let call = Call::new(plan, qkv, mask, true).expect("forward made such a call");
+    let call = Call::new(gpu, plan, qkv, mask).expect("forward made such a call");
     call.with(dropout).backward(gpu, plan, (y, &logsum), dy)
 }
 
@@ -177,7 +185,7 @@ pub(super) fn forward(
     if let Some(y) = of_cudnn.and_then(|call| call.forward(&logsum)) {
         return (y, logsum);
     }
-    if let Some(call) = tiles(plan, [q, k, v], mask, false) {
+    if let Some(call) = tiles(gpu, plan, [q, k, v], mask) {
         return (call.forward(gpu, plan, dtype, &logsum), logsum);
     }
     allow_products();
@@ -205,7 +213,7 @@ pub(super) fn backward(
     if let Some(grads) = of_cudnn.and_then(|call| call.backward(y, &logsum, dy)) {
         return grads;
     }
-    if let Some(call) = tiles(plan, [q, k, v], mask, false) {
+    if let Some(call) = tiles(gpu, plan, [q, k, v], mask) {
         return call.backward(gpu, plan, (y, &logsum), dy);
     }
     let [q, k, v, dy] = wide([q, k, v, dy]);

@@ -7,6 +7,7 @@ use super::joint;
 use super::plan::Plan;
 use crate::autograd::Grads;
 use crate::backends;
+use crate::cpu::attention::Band;
 use crate::cuda::cudnn::{self, ALIGNMENT, Attention, Kind, View};
 use crate::error::throw;
 use crate::ops::gpu::Gpu;
@@ -41,8 +42,10 @@ impl<'a> Call<'a> {
             _ => return None,
         };
         let allowed = backends::cuda::cudnn_sdp_enabled() && backends::cudnn::enabled();
+        let takes_band = [Band::ALL, Band::CAUSAL].contains(&plan.attention.band);
         if mask.is_some()
-            || !plan.fits_halves()
+            || !takes_band
+            || !plan.fits_cudnn()
             || !allowed
             || gpu.is_nowhere()
             || !cudnn::is_available()
@@ -70,7 +73,7 @@ impl<'a> Call<'a> {
         let problem = Attention {
             kind: self.kind,
             backward,
-            causal: a.causal,
+            causal: a.band == Band::CAUSAL,
             deterministic: backward && backends::cudnn::deterministic(),
             q,
             k,

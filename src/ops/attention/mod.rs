@@ -18,8 +18,10 @@ pub(super) mod flash;
 mod joint;
 mod plan;
 pub(in crate::ops) mod rotary;
+mod varlen;
 
 use composed::added;
+use cpu::Sequence;
 use flash::Dropout;
 use smallvec::SmallVec;
 
@@ -34,7 +36,9 @@ use crate::ops::{
 };
 use crate::profiler::flops;
 use crate::tensor::Tensor;
-use plan::{BACKWARD, OP, Plan};
+use plan::{BACKWARD, NO_WINDOW, OP, Plan, Rules};
+pub use varlen::VarlenOptions;
+
 /// Options of [`Tensor::scaled_dot_product_attention_with`].
 ///
 /// ```
@@ -44,7 +48,7 @@ use plan::{BACKWARD, OP, Plan};
 /// let options = AttentionOptions { is_causal: true, ..Default::default() };
 /// assert_eq!(q.scaled_dot_product_attention_with(&q, &v, &options).to_vec::<f64>(), [1.0, 2.0]);
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct AttentionOptions {
     /// Which keys take part (bool), or what is added to the scores.
     pub attn_mask: Option<Tensor>,
@@ -57,6 +61,22 @@ pub struct AttentionOptions {
     /// Whether queries may have more heads (the third last dimension) than keys and values, of which
     /// each then serves several neighbouring query heads.
     pub enable_gqa: bool,
+    /// A sliding window (left, right), as flash-attention has it: query i of L sees the keys from i + S - L - left to
+    /// i + S - L + right of S; -1 is no limit. What lies outside costs nothing.
+    pub window_size: (i64, i64),
+}
+
+impl Default for AttentionOptions {
+    fn default() -> Self {
+        AttentionOptions {
+            attn_mask: None,
+            dropout_p: 0.0,
+            is_causal: false,
+            scale: None,
+            enable_gqa: false,
+            window_size: NO_WINDOW,
+        }
+    }
 }
 
 impl Tensor {
@@ -72,7 +92,8 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// As that, and throws [`Error::Argument`] for a `dropout_p` that is not from 0 to 1,
+    /// As that, and throws [`Error::Argument`] for a `dropout_p` that is not from 0 to 1, for a
+    /// `window_size` below -1, and for one beside `is_causal` where there are not as many queries as keys;
     /// [`Error::Shape`] where the queries' heads are no multiple of the keys' under `enable_gqa`.
     #[track_caller]
     pub fn scaled_dot_product_attention_with(
@@ -88,10 +109,14 @@ impl Tensor {
         if !(0.0..=1.0).contains(&p) {
             throw(Error::argument(OP, "dropout_p", format!("{p}; must be from 0 to 1")));
         }
-        let (mask, causal, scale) = (options.attn_mask.as_ref(), options.is_causal, options.scale);
-        let attend = |q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>| match p {
-            0.0 => q.scaled_dot_product_attention(k, v, mask, causal, scale),
-            _ => Plan::new(q, k, v, mask, causal, scale).dropped([q, k, v], mask, p),
+        let mask = options.attn_mask.as_ref();
+        let &AttentionOptions { is_causal, window_size: window, scale, .. } = options;
+        let attend = |q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>| {
+            let plan = Plan::new(q, k, v, mask, Rules { is_causal, window, scale });
+            match p {
+                0.0 => plan.attend([q, k, v], mask),
+                _ => plan.dropped([q, k, v], mask, p),
+            }
         };
         if !options.enable_gqa {
             return attend(self, key, value, mask);
@@ -155,16 +180,21 @@ impl Tensor {
             [q = self, k = key, v = value, mask = attn_mask] =>
             q.scaled_dot_product_attention(&k, &v, mask.as_ref(), is_causal, scale)
         );
-        let plan = Plan::new(self, key, value, attn_mask, is_causal, scale);
-        let mask = attn_mask.map(|m| added(m, self.dtype()));
-        let qkv = [self, key, value];
-        let _line = within::line();
-        let (y, logsum) = no_grad(|| plan.forward(qkv, mask.as_ref()));
-        plan.recorded(qkv, mask.as_ref(), y, logsum, None)
+        let rules = Rules { is_causal, window: NO_WINDOW, scale };
+        Plan::new(self, key, value, attn_mask, rules).attend([self, key, value], attn_mask)
     }
 }
 
 impl Plan {
+    /// Y with its gradients, of weights none of which is dropped.
+    #[track_caller]
+    fn attend(self, qkv: [&Tensor; 3], mask: Option<&Tensor>) -> Tensor {
+        let mask = mask.map(|m| added(m, qkv[0].dtype()));
+        let _line = within::line();
+        let (y, logsum) = no_grad(|| self.forward(qkv, mask.as_ref()));
+        self.recorded(qkv, mask.as_ref(), y, logsum, None)
+    }
+
     /// Y with its gradients, of weights that were dropped or not.
     fn recorded(
         self,
@@ -203,7 +233,7 @@ impl Plan {
         flops(OP, || self.flops(1, 1));
         let (y, logsum) = match gpu::of(OP, &[q, k, v, mask.unwrap_or(q)]) {
             Some(gpu) => cuda::forward(gpu, self, [q, k, v], mask),
-            None => cpu::forward(self, [q, k, v], mask),
+            None => cpu::forward(self, [q, k, v], mask, &Sequence::whole(self)),
         };
         let [y, logsum] = keep(OP, [y, logsum]);
         (y, logsum)
@@ -229,13 +259,14 @@ impl Plan {
             }
             return no_grad(|| cuda::backward(gpu, self, [q, k, v], mask, (y, logsum), dy));
         }
-        cpu::backward(self, [q, k, v], mask, (y, logsum), dy)
+        cpu::backward(self, [q, k, v], mask, &Sequence::whole(self), (y, logsum), dy)
     }
 }
 
 crate::ops::table::ops! {
     self { samples, kernels: [cuda::programs, flash::programs] }
     rotary { samples, kernels: [cuda::PROGRAM] }
+    varlen { samples, kernels: [PROGRAM] }
 }
 
 #[cfg(test)]

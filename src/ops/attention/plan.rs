@@ -1,6 +1,6 @@
 //! The sizes of one attention, and what its operands must be.
 
-use crate::cpu::attention::Attention;
+use crate::cpu::attention::{Attention, Band};
 use crate::error::{Error, throw};
 use crate::tensor::{Dtype, Shape, Tensor, broadcast_shapes};
 
@@ -8,6 +8,57 @@ use crate::tensor::{Dtype, Shape, Tensor, broadcast_shapes};
 pub(super) const BACKWARD: &str = "scaled_dot_product_attention_backward";
 /// The op's name.
 pub(super) const OP: &str = "scaled_dot_product_attention";
+
+/// Which keys a query sees by its place, and the factor of the scores.
+#[derive(Clone, Copy)]
+pub(super) struct Rules {
+    pub(super) is_causal: bool,
+    pub(super) window: (i64, i64),
+    pub(super) scale: Option<f64>,
+}
+
+/// No window: all keys on both sides.
+pub(super) const NO_WINDOW: (i64, i64) = (-1, -1);
+
+impl Rules {
+    /// Of the factor for queries of `depth` numbers.
+    pub(super) fn scale(self, depth: usize) -> f64 {
+        self.scale.unwrap_or(1.0 / (depth as f64).sqrt())
+    }
+
+    /// The window's keys, counted from the key that is as far from the last one as the query is from the last query.
+    #[track_caller]
+    pub(super) fn window(self, op: &str) -> Band {
+        let (left, right) = self.window;
+        if left < -1 || right < -1 {
+            let rule = "each must be -1 (no limit), 0 or more";
+            throw(Error::argument(op, "window_size", format!("({left}, {right}); {rule}")));
+        }
+        let far = |n: i64| if n < 0 { Band::FAR } else { n.min(Band::FAR) };
+        Band { low: -far(left), high: far(right) }
+    }
+
+    #[track_caller]
+    fn band(self, queries: usize, keys: usize) -> Band {
+        let window = self.window(OP);
+        if self.window == NO_WINDOW {
+            return if self.is_causal { Band::CAUSAL } else { Band::ALL };
+        }
+        if self.is_causal && queries != keys {
+            throw(Error::argument(
+                OP,
+                "is_causal",
+                format!(
+                    "true beside a window_size, for {queries} queries and {keys} keys: `is_causal` counts from the first \
+                     ones and a window from the last; give window_size ({}, 0) instead",
+                    self.window.0
+                ),
+            ));
+        }
+        let high = if self.is_causal { window.high.min(0) } else { window.high };
+        Band { high, ..window }.from_last(queries, keys)
+    }
+}
 
 /// What forward and backward agree on.
 #[derive(Clone)]
@@ -30,8 +81,7 @@ impl Plan {
         k: &Tensor,
         v: &Tensor,
         mask: Option<&Tensor>,
-        is_causal: bool,
-        scale: Option<f64>,
+        rules: Rules,
     ) -> Self {
         let fail = |rule: &str| -> ! {
             let mask = mask.map_or(String::new(), |m| format!(", attn_mask {:?}", m.shape()));
@@ -69,7 +119,7 @@ impl Plan {
             if broadcast_shapes(mask.shape(), &full).map_or(true, |s| s != full) {
                 fail("attn_mask must broadcast to [.., query length, key length]")
             }
-            if is_causal {
+            if rules.is_causal {
                 throw(Error::argument(
                     OP,
                     "is_causal",
@@ -98,8 +148,8 @@ impl Plan {
                 ),
             ));
         }
-        let scale = scale.unwrap_or(1.0 / (depth as f64).sqrt());
-        let attention = Attention { queries, keys, depth, width, scale, causal: is_causal };
+        let (scale, band) = (rules.scale(depth), rules.band(queries, keys));
+        let attention = Attention { queries, keys, depth, width, scale, band };
         Plan { batch, attention }
     }
 
@@ -107,8 +157,8 @@ impl Plan {
         self.batch.iter().product()
     }
 
-    /// Whether its sizes are such as the kernels for halves take, cuDNN's and our own.
-    pub(super) fn fits_halves(&self) -> bool {
+    /// Whether its sizes are such as cuDNN takes of halves.
+    pub(super) fn fits_cudnn(&self) -> bool {
         let a = self.attention;
         let fits = |features: usize| (1..=128).contains(&features) && features.is_multiple_of(8);
         fits(a.depth) && fits(a.width) && self.count() * a.queries * a.keys > 0

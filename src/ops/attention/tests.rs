@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::autograd;
-use crate::cpu::attention::Attention;
+use crate::cpu::attention::{Attention, Band};
 use crate::tensor::{Dtype::F32, Dtype::F64};
 
 /// Attention by its definition for one batch item, which the kernel is tested against.
@@ -11,7 +11,7 @@ fn reference(a: &Attention, q: &[f64], k: &[f64], v: &[f64], mask: Option<&[f64]
     for i in 0..a.queries {
         let score = |j: usize| {
             let dot: f64 = (0..a.depth).map(|p| q[i * a.depth + p] * k[j * a.depth + p]).sum();
-            let hidden = a.causal && j > i;
+            let hidden = !a.band.seen(i, 0, a.keys).contains(&j);
             if hidden {
                 f64::NEG_INFINITY
             } else {
@@ -92,7 +92,8 @@ fn the_kernel_equals_the_definition_and_its_gradients_the_composed_ones() {
         (60, 200, 8, 33, true, false),
         (200, 60, 8, 8, true, false),
     ] {
-        let a = Attention { queries, keys, depth, width, scale: 0.3, causal };
+        let band = if causal { Band::CAUSAL } else { Band::ALL };
+        let a = Attention { queries, keys, depth, width, scale: 0.3, band };
         let leaf = |rows, columns, seed| values([2, rows, columns], seed).requires_grad_(true);
         let (q, k, v) = (leaf(queries, depth, 1), leaf(keys, depth, 2), leaf(keys, width, 3));
         let mut mask = values([queries, keys], 5).to_vec::<f64>();

@@ -67,6 +67,7 @@ pub fn fill(t: &mut Table) {
             is_causal: c.flag(5, "is_causal", false)?,
             scale: c.maybe_float(6, "scale")?,
             enable_gqa: c.flag(7, "enable_gqa", false)?,
+            ..Default::default()
         };
         let (query, key) = (c.tensor(0, "query")?, c.tensor(1, "key")?);
         Ok(F::scaled_dot_product_attention(query, key, c.tensor(2, "value")?, options))

@@ -28,6 +28,8 @@ pub enum Rule {
     Offset,
     /// As many elements as a mask chooses.
     Count,
+    /// Rising from 0 to a number of rows, by at most the longest length.
+    Lengths,
 }
 
 impl Rule {
@@ -43,6 +45,10 @@ impl Rule {
                     "{what}; offsets must rise from 0 to at most the number of indices, {limit}"
                 )
             }
+            Rule::Lengths => format!(
+                "{what}; where sequences start must begin with 0, never fall, rise by at most the longest length, \
+                 and end with the number of rows, {limit}"
+            ),
             Rule::Count => format!("has {value} elements, and the mask chooses {limit}"),
         }
     }
