@@ -2,8 +2,14 @@
 // for dK and dV, keys) and goes through the others TILE_STEP at a time. Scores never leave the block; backward computes them
 // again. While a step is computed, the next one's rows are being copied.
 //
-// Bytes of shared memory and registers of a thread, as NVRTC 13.0 gives them for sm_90a, of the three kernels:
-// FIGURES
+// Blocks that a multiprocessor of an H100 holds, as NVRTC 13.0 compiles for sm_90a, without spilled registers: of the
+// three kernels in their order, and what limits the number. A block never has more than 142 KiB of shared memory; more
+// than the 99 KiB of small GPUs it has for more than 128 features, and for f64 from 65 on.
+//
+//     DIM            64                    128                   256
+//     f16, bf16      3 2 2 (registers)     3 2 2 (registers)     1 1 1 (registers; 256 threads)
+//     float          3 2 2 (both)          4 3 3 (memory)        2 1 1 (memory)
+//     double         4 3 3 (memory)        2 2 2 (memory)        2 1 1 (memory)
 
 // Rows of shared memory: of operands, of scores, and of weights, which lie where the scores were.
 #define LINE (DIM + Sixteen<T>::N)
@@ -48,8 +54,8 @@ struct Attention {
     i64 queries, keys, depth, width, mask_column;
     // Query i sees the keys from i + low to i + high.
     i64 low, high;
-    // Sequences that lie one after the other: where each begins, and the next one after the last. Distances of queries and keys are
-    // then counted from the last ones.
+    // Sequences that lie one after the other: where each begins, and one more place, where the last one ends. The band
+    // is then counted from each sequence's last query and key.
     const i32 *q_starts, *k_starts;
     i64 sequences;
     // Blocks of the longest sequence.
@@ -180,7 +186,7 @@ __device__ __forceinline__ void put_rows(const S& s, T* out, i64 row, const A* f
     }
 }
 
-extern "C" __global__ void __launch_bounds__(TILE_THREADS) flash(const __grid_constant__ Attention a) {
+extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILE_THREADS == 128 ? 3 : 1) flash(const __grid_constant__ Attention a) {
     extern __shared__ __align__(16) unsigned char shared_bytes[];
     T *q = (T*)shared_bytes, *parts = q + TILE_ROWS * LINE;
     A *scores = (A*)(parts + STAGES * 2 * TILE_STEP * LINE), *factor = scores + TILE_ROWS * SCORES;

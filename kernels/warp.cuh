@@ -21,6 +21,8 @@ __device__ __forceinline__ void copy_16(void* to, const void* from, bool inside)
 #if HAS_TENSOR_CORES
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(inside ? 16 : 0)
                  : "memory");
+#elif TORCHRS_SIMULATED
+    __sim_copy_16(to, from, inside);
 #else
     uint4 zero = {0, 0, 0, 0};
     *(uint4*)to = inside ? *(const uint4*)from : zero;
@@ -30,12 +32,16 @@ __device__ __forceinline__ void copy_16(void* to, const void* from, bool inside)
 __device__ __forceinline__ void commit_copies() {
 #if HAS_TENSOR_CORES
     asm volatile("cp.async.commit_group;" ::: "memory");
+#elif TORCHRS_SIMULATED
+    __sim_commit_copies();
 #endif
 }
 // Waits until all but the newest N groups are there.
 template <int N> __device__ __forceinline__ void await_copies() {
 #if HAS_TENSOR_CORES
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+#elif TORCHRS_SIMULATED
+    __sim_await_copies(N);
 #endif
 }
 

@@ -370,3 +370,39 @@ fn threads_that_never_wait_are_cheap() {
         eprintln!("{name:?}: {time:.1} ns a thread");
     }
 }
+
+#[test]
+fn copies_that_nobody_waits_for_are_found() {
+    let source = r#"
+        extern "C" __global__ void k(uint4* y, const uint4* x, int safe) {
+            extern __shared__ uint4 s[];
+            uint4 nothing = {0, 0, 0, 0};
+            s[threadIdx.x] = s[threadIdx.x + 64] = nothing;
+            __sim_copy_16(s + threadIdx.x, x + threadIdx.x, true);
+            __sim_commit_copies();
+            __sim_copy_16(s + threadIdx.x + 64, x + threadIdx.x, threadIdx.x % 2 == 0);
+            __sim_commit_copies();
+            // The first group, or neither.
+            __sim_await_copies(safe ? 1 : 2);
+            y[threadIdx.x] = s[threadIdx.x];
+            __sim_await_copies(safe ? 0 : 1);
+            y[threadIdx.x + 64] = s[threadIdx.x + 64];
+        }"#;
+    let Some(module) = compiled(source) else {
+        return;
+    };
+    let (k, stream) = (function(module, c"k"), stream());
+    let x: Vec<u32> = (1..257).collect();
+    let (from, to) = (upload(&x, stream), alloc(2 * 1024));
+    let parts = |safe: i32| {
+        ok(launch(k, 1, 64, 2 * 1024, stream, &[arg(&to), arg(&from), arg(&safe)]));
+        let y: Vec<u32> = download(to, 512, stream);
+        let first = (0..64).filter(|t| y[4 * t] == x[4 * t]).count();
+        let second = (0..64).filter(|t| y[256 + 4 * t] == if t % 2 == 0 { x[4 * t] } else { 0 });
+        (first, second.count())
+    };
+    assert_eq!(parts(1), (64, 64));
+    let (first, second) = parts(0);
+    assert!((8..56).contains(&first) && second < 64, "{first} {second}");
+    assert_eq!(parts(1), (64, 64));
+}

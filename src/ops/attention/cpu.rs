@@ -8,8 +8,8 @@ use smallvec::smallvec;
 use super::plan::Plan;
 use crate::autograd::{Grads, no_grad};
 use crate::cpu::{
-    attention::Attention, attention::Band, attention::Rows, products::tiled::Tiled, threads::get_num_threads, threads::parallel_items,
-    threads::parts::Parts,
+    attention::Attention, attention::Band, attention::Rows, products::tiled::Tiled,
+    threads::get_num_threads, threads::parallel_items, threads::parts::Parts,
 };
 use crate::ops::compute_type;
 use crate::tensor::{Shape, Tensor, dispatch};

@@ -353,14 +353,7 @@ impl Call {
     }
 
     #[track_caller]
-    fn launch(
-        &self,
-        gpu: Gpu,
-        kernel: &'static Kernel,
-        told: Attention,
-        side: i64,
-        shared: usize,
-    ) {
+    fn launch(&self, gpu: Gpu, kernel: &'static Kernel, told: Attention, side: i64, shared: usize) {
         let blocks = (told.batch * told.sequences * side).min(i64::from(i32::MAX));
         let grid = Grid::row(blocks as u32, self.kernels.threads).with_shared(shared);
         // SAFETY: the kernel takes one `Attention` of tensors on this GPU, whose sizes and distances it has; what it

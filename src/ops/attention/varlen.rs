@@ -8,7 +8,7 @@
 use smallvec::{SmallVec, smallvec};
 
 use super::cpu::{self, Sequence};
-use super::flash::Packed;
+use super::flash::{Call, Packed};
 use super::plan::{NO_WINDOW, Plan, Rules};
 use super::{cuda, gpu};
 use crate::autograd::{Grads, no_grad, record};
@@ -98,16 +98,27 @@ impl Tensor {
         let lengths = Lengths::new([cu_seq_q, cu_seq_k], [max_q, max_k]);
         let _line = within::line();
         let call = VarlenCall { plan, lengths };
-        let gpu = gpu::of(OP, &[self, key, value, cu_seq_q, cu_seq_k]);
-        if let Some(gpu) = gpu {
-            call.lengths.look(gpu, &call.plan);
-            if cuda::tiles(gpu, &call.plan, no_grad(|| apart(qkv, call.plan.batch[0])).each_ref(), None).is_none() {
-                return call.by_sequences(gpu, qkv);
+        let Some(gpu) = gpu::of(OP, &[self, key, value, cu_seq_q, cu_seq_k]) else {
+            let (y, logsum) = no_grad(|| call.forward(qkv, Place::Host));
+            return call.recorded(None, qkv, y, logsum);
+        };
+        call.lengths.look(gpu, &call.plan);
+        let operands = no_grad(|| apart(qkv, call.plan.batch[0]));
+        match cuda::tiles(gpu, &call.plan, operands.each_ref(), None) {
+            Some(tiles) => {
+                let tiles = tiles.packed(call.packed());
+                let (y, logsum) = no_grad(|| call.forward(qkv, Place::Device(gpu, &tiles)));
+                call.recorded(Some(gpu), qkv, y, logsum)
             }
+            None => call.by_sequences(gpu, qkv),
         }
-        let (y, logsum) = no_grad(|| call.forward(gpu, qkv));
-        call.recorded(gpu, qkv, y, logsum)
     }
+}
+
+/// What computes a call.
+enum Place<'a> {
+    Host,
+    Device(Gpu, &'a Call),
 }
 
 /// What all sequences have in common: keys' heads, and how many heads of queries share one, are the batch.
@@ -128,7 +139,9 @@ fn plan([q, k, v]: [&Tensor; 3], options: VarlenOptions) -> Plan {
     if keys != values || shared != value_heads {
         fail("keys and values must have the same rows and heads")
     }
-    if heads * shared == 0 || !heads.is_multiple_of(shared) || (heads != shared && !options.enable_gqa)
+    if heads * shared == 0
+        || !heads.is_multiple_of(shared)
+        || (heads != shared && !options.enable_gqa)
     {
         fail("queries must have the keys' heads, or with enable_gqa a multiple of them")
     }
@@ -228,24 +241,17 @@ impl Lengths {
 
     #[track_caller]
     fn check(&self, side: usize, starts: &[i32], total: usize) {
-        let fail = |rule: String| -> ! { throw(Error::argument(OP, STARTS[side], rule)) };
-        if starts[0] != 0 {
-            fail(format!("begins with {}; must begin with 0", starts[0]));
-        }
-        for (i, pair) in starts.windows(2).enumerate() {
-            let length = i64::from(pair[1]) - i64::from(pair[0]);
-            if length < 0 {
-                fail(format!("falls from {} to {} at position {}", pair[0], pair[1], i + 1));
+        let mut before = 0;
+        for (i, &own) in starts.iter().enumerate() {
+            let length = i64::from(own) - i64::from(before);
+            let most = if i == 0 { 0 } else { self.longest[side] as i64 };
+            let ends = i + 1 == starts.len();
+            if !(0..=most).contains(&length) || (ends && own as usize != total) {
+                let complaint = Rule::Lengths.complaint(f64::from(own), i as i64, total as i64);
+                let longest = format!("{complaint}; {} is {}", LONGEST[side], self.longest[side]);
+                throw(Error::argument(OP, STARTS[side], longest));
             }
-            let longest = self.longest[side];
-            if length > longest as i64 {
-                let rule = format!("{longest}; sequence {i} of {} has {length} rows", STARTS[side]);
-                throw(Error::argument(OP, LONGEST[side], rule));
-            }
-        }
-        let last = starts[starts.len() - 1];
-        if last as usize != total {
-            fail(format!("ends with {last}; must end with the number of rows, {total}"));
+            before = own;
         }
     }
 }
@@ -305,22 +311,20 @@ impl VarlenCall {
 
     /// Y and the logarithms of the sums, `[.., total, 1]`.
     #[track_caller]
-    fn forward(&self, gpu: Option<Gpu>, qkv: [&Tensor; 3]) -> (Tensor, Tensor) {
+    fn forward(&self, qkv: [&Tensor; 3], place: Place<'_>) -> (Tensor, Tensor) {
         if let Some([y, logsum]) = recalled(OP) {
             return (y, logsum);
         }
         flops(OP, || self.flops(1, 1));
         let (plan, dtype) = (&self.plan, qkv[0].dtype());
-        let operands = apart(qkv, plan.batch[0]);
-        let (y, logsum) = match gpu {
-            Some(gpu) => {
+        let (y, logsum) = match place {
+            Place::Device(gpu, tiles) => {
                 let rows = plan.with_batch([plan.attention.queries, 1]);
                 let logsum = Tensor::uninitialised_on(&rows, dtype.compute(), gpu.device());
-                let call = cuda::tiles(gpu, plan, operands.each_ref(), None);
-                let call = call.expect("the caller has asked").packed(self.packed());
-                (call.forward(gpu, plan, dtype, &logsum), logsum)
+                (tiles.forward(gpu, plan, dtype, &logsum), logsum)
             }
-            None => {
+            Place::Host => {
+                let operands = apart(qkv, plan.batch[0]);
                 let sequences = self.lengths.sequences(plan);
                 let (y, logsum) = cpu::forward(plan, operands.each_ref(), None, &sequences);
                 (together(&y), logsum)
@@ -363,7 +367,7 @@ impl VarlenCall {
         let operands = apart(qkv, shared);
         let logsum = logsum.detach().contiguous();
         if let Some(gpu) = gpu {
-            let call = super::flash::Call::new(gpu, plan, operands.each_ref(), None);
+            let call = Call::new(gpu, plan, operands.each_ref(), None);
             let call = call.expect("forward made such a call").packed(self.packed());
             let grads = call.backward(gpu, plan, (y, &logsum), dy);
             let of_shared = |t: Tensor| match plan.batch[1] {
@@ -376,7 +380,8 @@ impl VarlenCall {
         let [y, dy] = apart([y, dy], shared).map(|t| t.contiguous());
         let sequences = self.lengths.sequences(plan);
         let of_y = (&y, &logsum);
-        let [dq, dk, dv] = three(cpu::backward(plan, operands.each_ref(), None, &sequences, of_y, &dy));
+        let [dq, dk, dv] =
+            three(cpu::backward(plan, operands.each_ref(), None, &sequences, of_y, &dy));
         let of_shared = |t: Tensor| together(&t.sum_dim(&[1], true));
         smallvec![Some(together(&dq)), Some(of_shared(dk)), Some(of_shared(dv))]
     }
@@ -390,7 +395,9 @@ impl VarlenCall {
             if queries.is_empty() || keys.is_empty() {
                 let rows = [q, k, v].into_iter().zip([queries, keys, keys]);
                 for (parts, (t, rows)) in parts.iter_mut().zip(rows) {
-                    parts.push(no_grad(|| t.detach().narrow(0, rows.start, rows.len()).zeros_like()));
+                    parts.push(no_grad(|| {
+                        t.detach().narrow(0, rows.start, rows.len()).zeros_like()
+                    }));
                 }
                 continue;
             }

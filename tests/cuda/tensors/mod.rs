@@ -38,3 +38,4 @@ mod scans;
 mod sorts;
 mod steps;
 mod streams;
+mod varlen;

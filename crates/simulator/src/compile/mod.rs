@@ -25,6 +25,7 @@ const HEADERS: &[&str] = &[
     include_str!("../cuda/intrinsics.h"),
     include_str!("../cuda/atomic.h"),
     include_str!("../cuda/warp.h"),
+    include_str!("../cuda/copies.h"),
 ];
 
 /// Compiles a source; an image for `cuModuleLoadData`, or the compiler's complaint, and what it said

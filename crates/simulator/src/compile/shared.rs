@@ -60,7 +60,7 @@ pub fn declared(object: &[u8], names: &[&str]) -> Option<HashMap<String, u64>> {
             let symbol = symbols.get(number)?;
             let uses = uses.entry(from).or_default();
             if symbol.kind == THREAD_LOCAL {
-                if symbol.name != STATE {
+                if !STATE.contains(&symbol.name) {
                     uses.arrays.push(number);
                 }
                 continue;
@@ -79,8 +79,8 @@ pub fn declared(object: &[u8], names: &[&str]) -> Option<HashMap<String, u64>> {
     )
 }
 
-/// The simulator's own variable of each thread.
-const STATE: &str = "_ZL5__sim";
+/// The simulator's own variables of each thread.
+const STATE: [&str; 2] = ["_ZL5__sim", "_ZL13__sim_copying"];
 
 /// Bytes of the arrays that a function and those it calls use.
 fn reached(first: usize, uses: &HashMap<usize, Uses>, symbols: &[Symbol<'_>]) -> u64 {

@@ -49,6 +49,8 @@ struct __sim_state {
     void* shared;
     void* machine;
     const __sim_functions* functions;
+    // Of the block among all that this thread had.
+    unsigned long number;
 };
 static thread_local __sim_state __sim;
 
@@ -65,6 +67,7 @@ static void __sim_begin_block(const __sim_block* block) {
     __sim.shared = block->shared;
     __sim.machine = block->machine;
     __sim.functions = block->functions;
+    ++__sim.number;
 }
 
 template <size_t... I> struct __sim_numbers {};
