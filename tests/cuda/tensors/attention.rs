@@ -229,6 +229,15 @@ simulated! {
         lies(false);
         heads(Dtype::F16);
         attention(Dtype::F16, &[1, 2], [130, 64, 64, 64]);
+        for dtype in [Dtype::F32, Dtype::BF16] {
+            for empty in [[0, 5, 8, 8], [5, 0, 8, 8], [0, 0, 8, 8]] {
+                let [l, s, e, d] = empty;
+                let input = |rows, columns, seed| numbers(&[2, rows, columns], seed, dtype);
+                let inputs = [input(l, e, 1), input(s, e, 2), input(s, d, 3)];
+                let op = |x: &[Tensor]| x[0].scaled_dot_product_attention(&x[1], &x[2], None, false, None);
+                compare(&format!("attention({empty:?})"), &op, &inputs);
+            }
+        }
     }
     fn attention_with_dropout() {
         dropped(Dtype::F32, [9, 7, 8, 8]);

@@ -54,6 +54,11 @@ fn cases(dtype: Dtype) {
     against_the_cpu(dtype, lengths, [3, 1], [5, 7], window);
     let both = VarlenOptions { is_causal: true, scale: Some(0.7), ..window };
     against_the_cpu(dtype, lengths, [2, 1], [72, 136], both);
+    let empty: [[&[usize]; 2]; 4] =
+        [[&[0, 0], &[0, 0]], [&[2, 1], &[0, 0]], [&[0, 0], &[0, 3]], [&[], &[]]];
+    for lengths in empty {
+        against_the_cpu(dtype, lengths, [2, 2], [8, 8], none);
+    }
 }
 
 /// One sequence after the other, where no kernel takes all of them, and their gradients' gradients.
