@@ -22,7 +22,7 @@ static inline __sim_copies* __sim_own_copies() {
     if (own->block != __sim.number) {
         own->block = __sim.number;
         own->groups = own->count = 0;
-        own->turn = thread;
+        own->turn = thread * 2654435761u;
     }
     return own;
 }
