@@ -155,6 +155,8 @@ pub(super) struct Relu<'a> {
 
 /// Which results of [`forward`] are not 0.
 pub(super) struct Mask {
+    /// How the elements lie whose neighbours are neighbours here.
+    pub order: MemoryFormat,
     /// 2^shift neighbours are a byte's bits.
     pub shift: i32,
     pub bits: Tensor,
@@ -162,10 +164,10 @@ pub(super) struct Mask {
 
 impl Mask {
     /// For results like `x`, which are written sixteen bytes at a time if `wide`.
-    fn new(x: &Tensor, wide: bool) -> Mask {
+    fn new(x: &Tensor, order: MemoryFormat, wide: bool) -> Mask {
         let each = if wide { 16 / x.dtype().size() } else { 1 };
         let bits = Tensor::empty([x.numel() / each], (Dtype::U8, x.device()));
-        Mask { shift: each.trailing_zeros() as i32, bits }
+        Mask { order, shift: each.trailing_zeros() as i32, bits }
     }
 }
 
@@ -235,7 +237,8 @@ pub(super) fn forward(gpu: Gpu, x: &Tensor, norm: &Norm<'_>, relu: Option<Relu<'
     let residual = residual.map(|r| packed(r, order));
     let op = Task { y: y.device_ptr(), residual: address(residual.as_ref()), ..op };
     let shape = shape_of(gpu, &x, &op);
-    let mask = relu.as_ref().is_some_and(|relu| relu.masked).then(|| Mask::new(&x, shape.0));
+    let masked = relu.as_ref().is_some_and(|relu| relu.masked);
+    let mask = masked.then(|| Mask::new(&x, order, shape.0));
     let variant = match (&relu, &residual) {
         (None, _) => "Forward",
         (Some(_), None) => "ForwardRelu",
@@ -299,7 +302,8 @@ pub(super) fn backward(
     wanted: bool,
 ) -> Gradients {
     let Saved { x, stats, weight, options, .. } = saved;
-    let order = order(x);
+    // Hooks of saved tensors may have given x another order than the mask's.
+    let order = relu.as_ref().map_or_else(|| order(x), |relu| relu.mask.order);
     let x = no_grad(|| x.detach().contiguous_in(order));
     let dy = match relu {
         // As what `relu` makes of it.

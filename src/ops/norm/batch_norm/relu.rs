@@ -37,13 +37,14 @@ impl Tensor {
         let Some(mask) = mask else { return y };
         let y = record("batch_norm_relu", &inputs, y, |saver| {
             let (x, stats) = (saver.save(self), saver.save(&stats));
-            let (bits, shift) = (saver.save(&mask.bits), mask.shift);
+            let bits = saver.save(&mask.bits);
+            let (order, shift) = (mask.order, mask.shift);
             let weight = weight.map(|w| saver.save(w));
             let (with_bias, of_residual) = (bias.is_some(), residual.map(|_| inputs.len() - 1));
             move |ctx| {
                 let (x, stats) = (ctx.get(&x), ctx.get(&stats));
                 let weight = weight.as_ref().map(|w| ctx.get(w));
-                let mask = Mask { shift, bits: ctx.get(&bits) };
+                let mask = Mask { order, shift, bits: ctx.get(&bits) };
                 let saved = Saved { x, stats, weight, options, sizes };
                 let Gradients { dx, dr, dw, db } = if ctx.create_graph() {
                     let dy = masked(gpu, &ctx.grad(0), &saved, &mask);
