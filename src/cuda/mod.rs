@@ -33,12 +33,16 @@ pub mod memory;
 
 pub(crate) use torchrs_cuda::device::NOWHERE;
 pub use torchrs_cuda::device::{DeviceGuard, MAX_DEVICES, device_count, is_available};
+// What is compiled ahead are the programs of ops, which stand higher; users look for it here.
+pub use crate::ops::warm::{WarmOptions, Warmed, warm, warm_with};
 pub use torchrs_cuda::graph;
 pub use torchrs_cuda::graph::Graph;
+#[doc(hidden)]
+pub use torchrs_cuda::kernels::compile::figures::{Figures, figures};
 pub use torchrs_cuda::kernels::compile::needs::Needs;
 pub use torchrs_cuda::kernels::module::{Function, Kernel, Program};
 #[doc(hidden)]
-pub use torchrs_cuda::kernels::{fill, launch, module, pointwise};
+pub use torchrs_cuda::kernels::{ahead, fill, launch, module, pointwise};
 #[doc(hidden)]
 pub use torchrs_cuda::libraries::{cublaslt, cudnn};
 #[doc(hidden)]

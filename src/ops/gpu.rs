@@ -6,6 +6,7 @@ use crate::cuda::{
 };
 use crate::error::{Error, throw};
 use crate::ops::MemoryFormat;
+use crate::ops::catalogue;
 pub(super) use crate::ops::pointwise::format_of;
 use crate::storage::Device;
 use crate::tensor::{Dtype, Element, Tensor, dtype::not_floating, dtype::not_real};
@@ -156,7 +157,14 @@ impl Gpu {
         if self.is_nowhere() {
             return;
         }
-        let done = kernel.on(self.index).and_then(|function| {
+        let function = match kernel.ready_on(self.index) {
+            Some(function) => Ok(function),
+            None => {
+                catalogue::tell();
+                kernel.on(self.index)
+            }
+        };
+        let done = function.and_then(|function| {
             // SAFETY: this function's contract: the kernel's parameters, with addresses of this
             // GPU.
             unsafe { launch::launch(function, shape, self.stream(), args) }

@@ -32,6 +32,7 @@ mod reduce;
 pub(crate) mod rnn;
 mod shape;
 mod table;
+pub mod warm;
 mod windows;
 
 pub use attention::{AttentionOptions, VarlenOptions};

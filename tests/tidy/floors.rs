@@ -147,6 +147,7 @@ pub const FLOORS: &[Floor] = &[
     ("simulator", &["job", "links", "numeric"]),
     ("launcher", &["distributed", "error", "job", "links", "multiprocessing", "rendezvous"]),
     ("ckpt", &["autograd", "checkpoint", "error", "tensor"]),
+    ("warm", &["cuda", "error"]),
     ("declarations", &[]),
 ];
 
@@ -159,7 +160,8 @@ const WRITERS: [&str; 1] = ["macros"];
 
 /// Names that a floor's `mod.rs` re-exports from above, for users who look for them there. Nothing inside the
 /// library imports them by that way.
-pub const FACES: &[(&str, &str)] = &[("amp", "optim"), ("autograd", "ops"), ("distributed", "nn")];
+pub const FACES: &[(&str, &str)] =
+    &[("amp", "optim"), ("autograd", "ops"), ("cuda", "ops"), ("distributed", "nn")];
 
 /// The rule on this repository.
 pub fn check(tree: &Tree, packages: &Packages<'_>) -> Vec<Fault> {

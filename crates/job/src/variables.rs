@@ -91,6 +91,17 @@ const KNOWN: &[(&str, By, &str)] = &[
         "the folder of compiled CUDA kernels; empty: keep none on disk",
     ),
     (
+        "TORCHRS_KERNEL_PACK",
+        By::User,
+        "folders, separated by colons, of compiled CUDA kernels that are only read, of any version of NVRTC",
+    ),
+    (
+        "TORCHRS_KERNEL_THREADS",
+        By::User,
+        "threads that compile CUDA kernels ahead of use where one is missing; 0: none; unless set, the host's cores, \
+         shared by its ranks",
+    ),
+    (
         "TORCHRS_MPI_LIBRARY",
         By::User,
         "file or name of the MPI library, in place of the one of the launcher's family",

@@ -61,10 +61,13 @@ impl Family {
         let all = self.cases.iter().flat_map(|&(formats, variants)| {
             formats.iter().flat_map(move |&format| variants.iter().map(move |&v| (format, v)))
         });
-        let named = |(format, variant)| {
-            (format!("{} {format:?} {variant}", self.name), self.program(format, variant))
-        };
+        let named =
+            |(format, variant)| (self.title(format, variant), self.program(format, variant));
         all.map(named).collect()
+    }
+
+    fn title(&self, format: Format, variant: &str) -> String {
+        format!("{} {format:?} {variant}", self.name)
     }
 
     fn has(&self, format: Format, variant: &str) -> bool {
@@ -99,7 +102,8 @@ impl Family {
         let key = (std::ptr::from_ref(self) as usize, format, variant);
         PROGRAMS.write().entry(key).or_insert_with(|| {
             let text = self.text(format, variant);
-            Box::leak(Box::new(Program::owned(self.name, kernel_text!("prelude.cuh"), text)))
+            let program = Program::owned(self.name, kernel_text!("prelude.cuh"), text);
+            Box::leak(Box::new(program.made_by(self.title(format, variant))))
         })
     }
 

@@ -3,6 +3,7 @@
 //! The sources of ops are in `kernels/` at the top of the repository. What an op computes is not known here:
 //! programs, entry points, arguments, and how threads share a loop's elements.
 
+pub mod ahead;
 pub mod compile;
 pub mod family;
 pub mod fill;

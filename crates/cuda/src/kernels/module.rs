@@ -18,9 +18,9 @@
 //! # Ok::<(), torchrs::Error>(())
 //! ```
 
-use std::collections::HashMap;
 use std::ffi::{CString, c_int};
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::atomic::Ordering::Relaxed as Unordered;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
@@ -28,11 +28,12 @@ use crate::device::{self, MAX_DEVICES};
 use crate::driver::Relaxed;
 use crate::driver::code::within;
 use crate::driver::{FunctionHandle, ModuleHandle, driver};
-use crate::kernels::compile::disk_cache::DiskCache;
+use crate::kernels::ahead::usage;
+use crate::kernels::compile::code::{self, compile_now};
+use crate::kernels::compile::figures::LOADED;
 use crate::kernels::compile::fingerprint::Fingerprint;
 use crate::kernels::compile::needs::{self, Needs};
-use crate::kernels::compile::nvrtc::{Compiler, Outcome, VIRTUAL, compiler};
-use crate::loading::library;
+use crate::kernels::compile::nvrtc::compiler;
 use crate::memo::once::TryOnce;
 use torchrs_error::{Error, Result};
 
@@ -51,6 +52,8 @@ pub struct Program {
     prelude: &'static str,
     text: Text,
     options: &'static [&'static str],
+    /// How it can be made again, where its title does not say it.
+    recipe: Option<String>,
     source: OnceLock<Source>,
     loaded: [TryOnce<Module>; MAX_DEVICES],
 }
@@ -84,13 +87,33 @@ impl Program {
     const fn of(name: &'static str, prelude: &'static str, text: Text) -> Program {
         let loaded = [const { TryOnce::new() }; MAX_DEVICES];
         let source = OnceLock::new();
-        Program { name, prelude, text, options: &[], source, loaded }
+        Program { name, prelude, text, options: &[], recipe: None, source, loaded }
     }
 
     /// With options for the compiler.
     pub const fn options(mut self, options: &'static [&'static str]) -> Program {
         self.options = options;
         self
+    }
+
+    /// With a line by which it can be made again in another process.
+    pub(crate) fn made_by(mut self, recipe: String) -> Program {
+        self.recipe = Some(recipe);
+        self
+    }
+
+    /// The line by which lists of programs name it: how it can be made again, or its title.
+    pub fn recipe(&self) -> String {
+        self.recipe.clone().unwrap_or_else(|| self.title())
+    }
+
+    pub(crate) fn own_options(&self) -> &'static [&'static str] {
+        self.options
+    }
+
+    /// Of its name and text.
+    pub(crate) fn fingerprint(&self) -> Fingerprint {
+        self.source().fingerprint
     }
 
     /// What messages call it.
@@ -131,7 +154,7 @@ impl Program {
     /// # Errors
     /// [`Error::Device`] with the compiler's log, or where there is no compiler.
     pub fn compile(&self, capability: (u32, u32)) -> Result<Arc<[u8]>> {
-        compile(self, compiler()?, capability, &DISK)
+        code::code(self, capability, code::disk()?).map(|code| code.bytes.clone())
     }
 
     /// What each of its kernels needs of a multiprocessor on an architecture. It needs NVRTC, but no GPU.
@@ -154,106 +177,20 @@ impl Program {
     fn module(&self, device: usize) -> Result<&Module> {
         let capability = device::properties(device)?.capability;
         self.loaded[device].get_or_try(|| {
-            let code = self.compile(capability)?;
-            load(self.name, device, &code)
+            let code = code::code(self, capability, code::disk()?)?;
+            let module = match load(self.name, device, &code.bytes) {
+                // Code of a pack may be of a compiler that the driver is too old for.
+                Err(refusal) if code.from_pack => {
+                    let own = code::own_code(self, capability).map_err(|_| refusal)?;
+                    load(self.name, device, &own)?
+                }
+                outcome => outcome?,
+            };
+            LOADED.fetch_add(1, Unordered);
+            usage::note(self);
+            Ok(module)
         })
     }
-}
-
-static DISK: LazyLock<DiskCache> = LazyLock::new(DiskCache::of_environment);
-
-/// Code by its key: devices of one kind share it, and threads that ask at once wait for the one
-/// that compiles.
-type Compiled = Arc<TryOnce<Arc<[u8]>>>;
-static COMPILED: LazyLock<Mutex<HashMap<Fingerprint, Compiled>>> = LazyLock::new(Mutex::default);
-
-fn compile(
-    program: &Program,
-    compiler: &Compiler,
-    capability: (u32, u32),
-    disk: &DiskCache,
-) -> Result<Arc<[u8]>> {
-    let options = options_for(program, capability, true);
-    let key = key_of(program, compiler, &options);
-    let entry = COMPILED.lock().entry(key).or_default().clone();
-    let code = entry.get_or_try(|| {
-        if let Some(code) = disk.read(program.name, key) {
-            return Ok(code.into());
-        }
-        let (code, _) = compile_now(program, compiler, capability, &[])?;
-        disk.write(program.name, key, &code);
-        Ok(code.into())
-    });
-    code.cloned()
-}
-
-/// All that the code depends on.
-fn key_of(program: &Program, compiler: &Compiler, options: &[String]) -> Fingerprint {
-    let (major, minor) = compiler.version();
-    let mut key = program.source().fingerprint;
-    for option in options {
-        key = key.with(option);
-    }
-    key = key.with(format!("NVRTC {major}.{minor}"));
-    if library::is_simulated() {
-        // Code of a simulated GPU is the host's, and depends on what the library does with it.
-        let changed = compiler.path().metadata().and_then(|file| file.modified());
-        key = key.with(format!("simulated {changed:?}"));
-    }
-    key
-}
-
-/// `specific`: for this architecture and no later one, with the instructions that no other has (`sm_90a`): a device's
-/// code is compiled for that device.
-fn options_for(program: &Program, (major, minor): (u32, u32), specific: bool) -> Vec<String> {
-    let specific = if specific && major >= 9 { "a" } else { "" };
-    let mut options =
-        vec![format!("--gpu-architecture=sm_{major}{minor}{specific}"), "--std=c++17".to_owned()];
-    if library::is_simulated() {
-        options.push("--define-macro=TORCHRS_SIMULATED=1".to_owned());
-    }
-    options.extend(program.options.iter().map(|&option| option.to_owned()));
-    options
-}
-
-/// The code and the log, with options for the log beside the program's own.
-fn compile_now(
-    program: &Program,
-    compiler: &Compiler,
-    capability: (u32, u32),
-    of_log: &[&str],
-) -> Result<(Vec<u8>, String)> {
-    let name = format!("{}.cu", program.name);
-    // A compiler that is older than the GPU may know the first of its generation, whose code runs on the later ones. Else
-    // it gives intermediate code for the newest that it knows, which the driver compiles, once: it keeps the outcome.
-    let mut all = vec![
-        options_for(program, capability, true),
-        options_for(program, capability, false),
-        options_for(program, (capability.0, 0), false),
-    ];
-    all.dedup();
-    if let Some((major, minor)) = compiler.newest_architecture(capability) {
-        let mut options = options_for(program, capability, false);
-        options[0] = format!("{VIRTUAL}{major}{minor}");
-        all.push(options);
-    }
-    let mut refusal = String::new();
-    for mut options in all {
-        options.extend(of_log.iter().map(|&option| option.to_owned()));
-        let (log, option) = match compiler.compile(&name, &program.source().text, &options)? {
-            Outcome::Code(code, log) => return Ok((code, log)),
-            Outcome::Refused { log, option } => (log, option),
-        };
-        let ((major, minor), path) = (compiler.version(), compiler.path().display());
-        let architecture = &options[0];
-        refusal = format!(
-            "{name} does not compile ({architecture}, NVRTC {major}.{minor}, {path}):\n{log}"
-        );
-        if !option {
-            break;
-        }
-    }
-    Err(Error::Device(refusal))
 }
 
 /// Code that is loaded on a device.
@@ -293,13 +230,19 @@ impl Kernel {
         self.program
     }
 
+    /// The function on a device where it has been used before.
+    #[inline]
+    pub fn ready_on(&self, device: usize) -> Option<&Function> {
+        self.functions.get(device).and_then(TryOnce::get).map(|function| &**function)
+    }
+
     /// The function on a device.
     ///
     /// # Errors
     /// As [`Program::load`]; [`Error::Device`] where the program has no such entry point.
     #[inline]
     pub fn on(&self, device: usize) -> Result<&Function> {
-        if let Some(function) = self.functions.get(device).and_then(TryOnce::get) {
+        if let Some(function) = self.ready_on(device) {
             return Ok(function);
         }
         device::number(device)?;

@@ -3,6 +3,9 @@
 use std::thread;
 
 use super::*;
+use crate::kernels::compile::code::{code, options_for};
+use crate::kernels::compile::disk_cache::DiskCache;
+use crate::kernels::compile::nvrtc::Compiler;
 use crate::simulated_test::on_gpu_with;
 
 static ADD: Program = Program::new(
@@ -23,7 +26,7 @@ fn installed() -> Option<&'static Compiler> {
 
 /// Compiles without a cache on disk.
 fn compile_now(program: &Program, capability: (u32, u32)) -> Result<Arc<[u8]>> {
-    compile(program, compiler()?, capability, &DiskCache::none())
+    code(program, capability, &DiskCache::none()).map(|code| code.bytes.clone())
 }
 
 #[test]
@@ -68,7 +71,7 @@ fn a_later_gpu_gets_intermediate_code_of_the_newest_architecture_that_is_known()
 
 /// The simulated GPU is one of an architecture that the compiler does not know.
 fn run_intermediate_code() {
-    match compile(&ADD, compiler().unwrap(), (9, 0), &DiskCache::none()) {
+    match compile_now(&ADD, (9, 0)) {
         Ok(code) => load("add", 0, &code).map(drop).unwrap(),
         Err(error) => println!("skipped: {error}"),
     }

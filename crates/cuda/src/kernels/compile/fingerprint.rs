@@ -30,6 +30,11 @@ impl Fingerprint {
         format!("{:032x}", self.0)
     }
 
+    /// As a place in a file, no longer than any may be.
+    pub(crate) fn place(self) -> i64 {
+        (self.0 as u64 >> 2) as i64
+    }
+
     /// As bytes, for a file.
     pub(crate) fn to_bytes(self) -> [u8; 16] {
         self.0.to_le_bytes()

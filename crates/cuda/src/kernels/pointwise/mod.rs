@@ -5,12 +5,14 @@
 mod many;
 mod packed;
 mod programs;
+mod recipe;
 mod translate;
 mod walk;
 
 pub use many::{Update, execute_many};
 pub use packed::source_for;
 pub use programs::source;
+pub(crate) use recipe::{RECIPE, program_of};
 pub use torchrs_loops::Format;
 
 use torchrs_error::{Error, Result};

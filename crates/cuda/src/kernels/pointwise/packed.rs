@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use parking_lot::RwLock;
 
-use super::translate;
+use super::{recipe, translate};
 use crate::kernel_text;
 use crate::kernels::module::{Kernel, Program};
 use crate::memo::quick_hash::QuickHash;
@@ -27,6 +27,31 @@ enum Way {
     Each,
     Same,
 }
+
+const WAYS: [Way; 3] = [Way::Whole, Way::Each, Way::Same];
+
+fn name(way: Way) -> &'static str {
+    match way {
+        Way::Whole => "WHOLE",
+        Way::Each => "EACH",
+        Way::Same => "SAME",
+    }
+}
+
+/// What operands may be of.
+const FORMATS: [Format; 11] = [
+    Format::F64,
+    Format::F32,
+    Format::F16,
+    Format::BF16,
+    Format::I64,
+    Format::I32,
+    Format::I16,
+    Format::I8,
+    Format::U8,
+    Format::Bool,
+    Format::Bit,
+];
 
 /// What a program is made for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -151,14 +176,54 @@ impl Form {
         (kernel, usize::from(self.elements))
     }
 
-    fn program(&self, text: &Text, compute: Compute) -> Program {
-        translate::compiled(format!(
+    pub(super) fn program(&self, text: &Text, compute: Compute) -> Program {
+        let source = format!(
             "{}{}{}{}",
             translate::function(text, compute),
             self.definitions(),
             kernel_text!("walk.cuh"),
             kernel_text!("packed.cuh")
-        ))
+        );
+        translate::compiled(source).made_by(recipe::line(text, compute, &self.written()))
+    }
+
+    /// As text: how many elements, whether flat, whether crossing, how many outputs; then the operands.
+    fn written(&self) -> String {
+        let mut out = format!(
+            "{} {} {} {}",
+            self.elements, self.flat as u8, self.crosses as u8, self.outputs
+        );
+        for operand in &self.operands[..usize::from(self.count)] {
+            out += &match operand {
+                None => " number".to_owned(),
+                Some((format, way)) => format!(" {format:?}:{}", name(*way)),
+            };
+        }
+        out
+    }
+
+    /// A form from its text.
+    pub(super) fn read(text: &str) -> Option<Form> {
+        let words: Vec<&str> = text.split(' ').collect();
+        let (figures, operands) = words.split_at_checked(4)?;
+        let figures: Vec<u8> = figures.iter().filter_map(|word| word.parse().ok()).collect();
+        let [elements @ (1 | 2 | 4 | 8), flat @ 0..=1, crosses @ 0..=1, outputs] = figures[..]
+        else {
+            return None;
+        };
+        if operands.len() > MOST || usize::from(outputs) > operands.len() {
+            return None;
+        }
+        let mut form = Form::new(outputs.into(), operands.len());
+        (form.elements, form.flat, form.crosses) = (elements, flat == 1, crosses == 1);
+        for (place, word) in form.operands.iter_mut().zip(operands) {
+            if *word != "number" {
+                let (format, way) = word.split_once(':')?;
+                let format = *FORMATS.iter().find(|one| format!("{one:?}") == format)?;
+                *place = Some((format, *WAYS.iter().find(|one| name(**one) == way)?));
+            }
+        }
+        Some(form)
     }
 
     fn definitions(&self) -> String {
@@ -168,13 +233,8 @@ impl Form {
             let written = match *operand {
                 None => write!(numbers, " DO({})", k - outputs),
                 Some((format, way)) => {
-                    let way = match way {
-                        Way::Whole => "WHOLE",
-                        Way::Each => "EACH",
-                        Way::Same => "SAME",
-                    };
                     let side = &mut sides[usize::from(k >= outputs)];
-                    write!(side, " DO({k}, {}, {way})", element(format))
+                    write!(side, " DO({k}, {}, {})", element(format), name(way))
                 }
             };
             written.expect("a string takes all text");

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use parking_lot::RwLock;
 use torchrs_loops::{Compute, Format, Text};
 
-use super::{packed, translate};
+use super::{packed, recipe, translate};
 use crate::kernels::module::{Kernel, Program};
 use crate::memo::quick_hash::QuickHash;
 
@@ -31,8 +31,7 @@ pub(super) fn program(text: &'static Text, compute: Compute) -> &'static Entries
         return program;
     }
     PROGRAMS.write().entry(key).or_insert_with(|| {
-        let program: &Program =
-            Box::leak(Box::new(translate::compiled(translate::program(text, compute))));
+        let program: &Program = Box::leak(Box::new(source(text, compute)));
         let dense = |format, name| (format, Kernel::new(program, name));
         let many = match compute {
             _ if text.written.is_empty() => vec![],
@@ -63,5 +62,5 @@ pub(super) fn program(text: &'static Text, compute: Compute) -> &'static Entries
 
 /// The program of a formula for a compute type, by itself: what is compiled at the formula's first use.
 pub fn source(text: &Text, compute: Compute) -> Program {
-    translate::compiled(translate::program(text, compute))
+    translate::compiled(translate::program(text, compute)).made_by(recipe::line(text, compute, ""))
 }
