@@ -235,9 +235,15 @@ __device__ __forceinline__ void filter_sums(const FilterSums& q) {
         typedef Loader<Taps<ELEMENT>, SIZE, 32, SIZE * 2, true, Tile::RIGHT_ROW, Tile::RIGHT_DEPTH> R;          \
         filter_sums<Tile, L, R, 2, ELEMENT>(q);                                                                \
     }
+#if !PARTED || PART_plain_64
 KERNELS(plain_64, 64, Loader)
+#endif
+#if !PARTED || PART_copied_64
 KERNELS(copied_64, 64, CopyLoader)
+#endif
+#if !PARTED || PART_copied_128
 KERNELS(copied_128, 128, CopyLoader)
+#endif
 #else
 #define KERNELS(SUFFIX, SIZE)                                                                                  \
     extern "C" __global__ void __launch_bounds__(256, SIZE / 64) correlate_##SUFFIX(const Correlation q) {                \
@@ -252,12 +258,15 @@ KERNELS(copied_128, 128, CopyLoader)
         typedef Loader<Taps<ELEMENT>, SIZE, Tile::DEPTH, 256, true, 1, Tile::LINE> R;                           \
         filter_sums<Tile, L, R, 2, ELEMENT>(q);                                                                \
     }
+#if !PARTED || PART_plain_64
 KERNELS(plain_64, 64)
-#if SINGLE
+#endif
+#if SINGLE && (!PARTED || PART_plain_128)
 KERNELS(plain_128, 128)
 #endif
 #endif
 
+#if !PARTED || PART_depthwise
 // y of a depthwise convolution: each channel's plane by the filters of its `each` results.
 extern "C" __global__ void __launch_bounds__(256)
 depthwise(const Field f, const ELEMENT* planes, const ELEMENT* filters, const ELEMENT* bias, ELEMENT* out, i64 channels, i64 each) {
@@ -359,3 +368,4 @@ depthwise_filters(const Field f, const ELEMENT* planes, const ELEMENT* results, 
         }
     }
 }
+#endif

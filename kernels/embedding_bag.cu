@@ -131,7 +131,15 @@ template <class A, class T> __device__ __forceinline__ void factor_gradient(cons
     extern "C" __global__ void __launch_bounds__(256) bags_##name(Bags task) { put_together<A, T>(task); }     \
     extern "C" __global__ void __launch_bounds__(256) table_##name(Bags task) { table_gradient<A, T>(task); }  \
     extern "C" __global__ void __launch_bounds__(256) factors_##name(Bags task) { factor_gradient<A, T>(task); }
+#if !PARTED || PART_f64
 BAGS(f64, double, double)
+#endif
+#if !PARTED || PART_f32
 BAGS(f32, float, float)
+#endif
+#if !PARTED || PART_f16
 BAGS(f16, float, f16)
+#endif
+#if !PARTED || PART_bf16
 BAGS(bf16, float, bf16)
+#endif

@@ -185,5 +185,9 @@ template <class T, int TAPS, bool VOLUME> __device__ __forceinline__ void sample
     SAMPLING(name##_cubic, T, 4, false)                                                                      \
     SAMPLING(name##_nearest_volume, T, 1, true)                                                              \
     SAMPLING(name##_linear_volume, T, 2, true)
+#if !PARTED || PART_f64
 SAMPLING_ALL(f64, double)
+#endif
+#if !PARTED || PART_f32
 SAMPLING_ALL(f32, float)
+#endif

@@ -150,11 +150,21 @@ __device__ __forceinline__ void scatter_with(A* whole, const A* beside, const i6
     extern "C" __global__ void __launch_bounds__(256) scatter_##unit(                                    \
         T* whole, const T* beside, const i64* index, Places p                                            \
     ) { scatter(whole, beside, index, p); }
+#if !PARTED || PART_1
 MOVING(1, u8)
+#endif
+#if !PARTED || PART_2
 MOVING(2, u16)
+#endif
+#if !PARTED || PART_4
 MOVING(4, u32)
+#endif
+#if !PARTED || PART_8
 MOVING(8, u64)
+#endif
+#if !PARTED || PART_16
 MOVING(16, Several<u64>)
+#endif
 
 #define ADDING(name, A, T)                                                                               \
     extern "C" __global__ void __launch_bounds__(256) add_##name(                                        \
@@ -164,15 +174,33 @@ MOVING(16, Several<u64>)
     extern "C" __global__ void __launch_bounds__(256) scatter_add_##name(                                \
         A* whole, const T* beside, const i64* index, Places p                                            \
     ) { scatter_add(whole, beside, index, p); }
+#if !PARTED || PART_f64
 ADDING(f64, double, double)
+#endif
+#if !PARTED || PART_f32
 ADDING(f32, float, float)
+#endif
+#if !PARTED || PART_f16
 ADDING(f16, float, f16)
+#endif
+#if !PARTED || PART_bf16
 ADDING(bf16, float, bf16)
+#endif
+#if !PARTED || PART_i64
 ADDING(i64, i64, i64)
+#endif
+#if !PARTED || PART_i32
 ADDING(i32, i32, i32)
+#endif
+#if !PARTED || PART_i16
 ADDING(i16, i32, i16)
+#endif
+#if !PARTED || PART_i8
 ADDING(i8, i32, i8)
+#endif
+#if !PARTED || PART_u8
 ADDING(u8, i32, u8)
+#endif
 
 #define COMBINING(name, Op, type, A)                                                                     \
     extern "C" __global__ void __launch_bounds__(256) scatter_##name##_##type(                           \
@@ -182,6 +210,12 @@ ADDING(u8, i32, u8)
     COMBINING(name, Op, f64, double)                                                                     \
     COMBINING(name, Op, f32, float)                                                                      \
     COMBINING(name, Op, i64, i64)
+#if !PARTED || PART_scatter_prod
 COMBINING_ALL(prod, Product)
+#endif
+#if !PARTED || PART_scatter_amax
 COMBINING_ALL(amax, Larger)
+#endif
+#if !PARTED || PART_scatter_amin
 COMBINING_ALL(amin, Smaller)
+#endif

@@ -64,18 +64,24 @@ __device__ __forceinline__ void product(const Product& q) {
         typedef LOADER<Strided<ELEMENT>, SIZE, 32, SIZE * 2, RIGHT, Tile::RIGHT_ROW, Tile::RIGHT_DEPTH> R;      \
         product<Tile, L, R, STAGES, ELEMENT>(q);                                                               \
     }
+#if !PARTED || PART_copied_128
 PRODUCT(copied_128_00, 128, CopyLoader, 4, false, false)
 PRODUCT(copied_128_01, 128, CopyLoader, 4, false, true)
 PRODUCT(copied_128_10, 128, CopyLoader, 4, true, false)
 PRODUCT(copied_128_11, 128, CopyLoader, 4, true, true)
+#endif
+#if !PARTED || PART_copied_64
 PRODUCT(copied_64_00, 64, CopyLoader, 4, false, false)
 PRODUCT(copied_64_01, 64, CopyLoader, 4, false, true)
 PRODUCT(copied_64_10, 64, CopyLoader, 4, true, false)
 PRODUCT(copied_64_11, 64, CopyLoader, 4, true, true)
+#endif
+#if !PARTED || PART_plain_64
 PRODUCT(plain_64_00, 64, Loader, 2, false, false)
 PRODUCT(plain_64_01, 64, Loader, 2, false, true)
 PRODUCT(plain_64_10, 64, Loader, 2, true, false)
 PRODUCT(plain_64_11, 64, Loader, 2, true, true)
+#endif
 #else
 // A thread's sums of i64 need more registers than the assembler leaves to it when it makes room for two blocks.
 #define IS_LONG_i64 1
@@ -93,16 +99,18 @@ PRODUCT(plain_64_11, 64, Loader, 2, true, true)
         typedef Loader<Strided<ELEMENT>, SIZE, Tile::DEPTH, 256, RIGHT, 1, Tile::LINE> R;                       \
         product<Tile, L, R, 2, ELEMENT>(q);                                                                    \
     }
-#if SINGLE
+#if SINGLE && (!PARTED || PART_plain_128)
 PRODUCT(plain_128_00, 128, false, false)
 PRODUCT(plain_128_01, 128, false, true)
 PRODUCT(plain_128_10, 128, true, false)
 PRODUCT(plain_128_11, 128, true, true)
 #endif
+#if !PARTED || PART_plain_64
 PRODUCT(plain_64_00, 64, false, false)
 PRODUCT(plain_64_01, 64, false, true)
 PRODUCT(plain_64_10, 64, true, false)
 PRODUCT(plain_64_11, 64, true, true)
+#endif
 #endif
 
 template <class A> __device__ __forceinline__ A warp_sum(A x) {
@@ -111,6 +119,7 @@ template <class A> __device__ __forceinline__ A warp_sum(A x) {
     return x;
 }
 
+#if !PARTED || PART_column
 // A matrix, on the left, times a column: LANES threads of a warp for each row.
 template <int LANES> __device__ __forceinline__ void column(const Product& q) {
     typedef Sum<ELEMENT>::Type A;
@@ -154,7 +163,9 @@ extern "C" __global__ void __launch_bounds__(256) column_along(Product q) { colu
 
 // Where neighbours in a column are.
 extern "C" __global__ void __launch_bounds__(256) column_across(Product q) { column<1>(q); }
+#endif
 
+#if !PARTED || PART_add
 // Adds the parts' sums and finishes them; what is added to them lies in batches as the results do.
 extern "C" __global__ void __launch_bounds__(256) add_parts(Finish f, i64 batch, i64 out_batch, i64 parts) {
     typedef Sum<ELEMENT>::Type A;
@@ -173,7 +184,9 @@ extern "C" __global__ void __launch_bounds__(256) add_parts(Finish f, i64 batch,
         out.put<1>(0, 0, &sum);
     }
 }
+#endif
 
+#if !PARTED || PART_sums
 // Sums of `[outer, channels, inner]` over all but the channels; a block for each part of a channel.
 extern "C" __global__ void __launch_bounds__(256) channel_sums(Finish f, const ELEMENT* x, i64 outer, i64 inner, i64 parts) {
     typedef Sum<ELEMENT>::Type A;
@@ -232,3 +245,4 @@ extern "C" __global__ void __launch_bounds__(256) row_sums(Finish f, const ELEME
         }
     }
 }
+#endif

@@ -220,7 +220,15 @@ __device__ __forceinline__ void means_backward(T* dx, const T* dy, const Window&
     extern "C" __global__ void __launch_bounds__(256, 4) means_backward_##name(T* dx, const T* dy, Window w) { \
         means_backward(dx, dy, w);                                                                       \
     }
+#if !PARTED || PART_f64
 POOLING(f64, double)
+#endif
+#if !PARTED || PART_f32
 POOLING(f32, float)
+#endif
+#if !PARTED || PART_f16
 POOLING(f16, f16)
+#endif
+#if !PARTED || PART_bf16
 POOLING(bf16, bf16)
+#endif

@@ -1,10 +1,12 @@
 // Numbers made of Philox's words as src/ops/random has them. Products and sums are rounded one by one (no
 // contraction), as on the host.
 
+#if !PARTED || PART_set
 extern "C" __global__ void set_place(u64* place, u64 seed, u64 offset) {
     place[0] = seed;
     place[1] = offset;
 }
+#endif
 
 // 53 random bits as a number in [0, 1).
 __device__ __forceinline__ double unit64(u32 low, u32 high) {
@@ -217,12 +219,30 @@ __device__ __forceinline__ void dropout_backward(T* dx, const T* g, const u8* ma
     extern "C" __global__ void __launch_bounds__(256) integers_##name(                                   \
         T* to, i64 n, i64 low, u64 span, i32 truth, u64 seed, u64 stream, const u64* place               \
     ) { integers(to, n, low, span, truth, Draw(seed, stream, place)); }
+#if !PARTED || PART_f64
 RANDOM(f64, double)
+#endif
+#if !PARTED || PART_f32
 RANDOM(f32, float)
+#endif
+#if !PARTED || PART_f16
 RANDOM(f16, f16)
+#endif
+#if !PARTED || PART_bf16
 RANDOM(bf16, bf16)
+#endif
+#if !PARTED || PART_i64
 CHANCE(i64, i64)
+#endif
+#if !PARTED || PART_i32
 CHANCE(i32, i32)
+#endif
+#if !PARTED || PART_i16
 CHANCE(i16, i16)
+#endif
+#if !PARTED || PART_i8
 CHANCE(i8, i8)
+#endif
+#if !PARTED || PART_u8
 CHANCE(u8, u8)
+#endif

@@ -11,8 +11,18 @@
 #define KEPT_WIDE_BLOCKS 0
 #endif
 
+#if !PARTED || PART_rows_short
 extern "C" __global__ void __launch_bounds__(FOLD_THREADS, 3) rows_short(VARIANT op) { op.rows<4, false>(); }
+#endif
+#if !PARTED || PART_rows_kept
 extern "C" __global__ void __launch_bounds__(FOLD_THREADS, KEPT_BLOCKS) rows_kept(VARIANT op) { op.rows<KEPT, false>(); }
+#endif
+#if !PARTED || PART_rows_kept_wide
 extern "C" __global__ void __launch_bounds__(FOLD_THREADS, KEPT_WIDE_BLOCKS) rows_kept_wide(VARIANT op) { op.rows<KEPT, true>(); }
+#endif
+#if !PARTED || PART_rows_long
 extern "C" __global__ void __launch_bounds__(FOLD_THREADS, 3) rows_long(VARIANT op) { op.rows<0, false>(); }
+#endif
+#if !PARTED || PART_rows_long_wide
 extern "C" __global__ void __launch_bounds__(FOLD_THREADS, 3) rows_long_wide(VARIANT op) { op.rows<0, true>(); }
+#endif

@@ -33,6 +33,7 @@ pages! {
     Loops "distributed/loops.md";
     Elasticity "distributed/elasticity.md";
     SharedTensors "distributed/shared.md";
+    KernelsOfGpus "gpus/kernels.md";
     RunOnGpus "gpus/run.md";
     Graphs "gpus/streams.md";
     FromPyTorch "from-pytorch.md";

@@ -39,6 +39,7 @@ mod reference;
 mod relay;
 mod report;
 mod shim;
+mod sibling;
 mod signals;
 mod simulate;
 mod spawn;

@@ -11,3 +11,4 @@ mod distributed;
 mod gpu_check_script;
 mod kernels_compile;
 mod tensors;
+mod warm;

@@ -2,6 +2,7 @@
 
 import glob, json, os, shutil, subprocess, sys, tarfile, tempfile
 
+import gpu_check_kernels
 from gpu_check_run import BINARIES, ROOT, SIMULATOR
 
 # MiB of the checkout's files and the pack.
@@ -18,6 +19,8 @@ def pack(folder, profile):
     with tarfile.open(os.path.join(folder, "bin.tar.xz"), "w:xz") as archive:
         for name, arguments in wanted.items():
             add(archive, name, built(name, [*options, *arguments], env))
+    warm = built("torchrs-warm", [*options, "-p", "torchrs-warm", "--bin", "torchrs-warm"], env)
+    gpu_check_kernels.pack(ROOT, folder, warm)
     shutil.copytree(os.path.join(ROOT, "tests", "golden", "cases"), os.path.join(folder, "golden"), dirs_exist_ok=True)
     for pattern in ("scripts/gpu-check", "tools/gpu-check/*.py", "tools/bench/peer_*bench.py"):
         for script in glob.glob(pattern, root_dir=ROOT):

@@ -2,6 +2,7 @@
 
 import math, os, shutil, subprocess, sys, time
 
+import gpu_check_kernels
 from gpu_check_run import ROOT, Late, Lines, end, ending, row_of
 
 # What decides most comes first: what there is no time for is missing at the end.
@@ -247,6 +248,7 @@ def warm(stage):
     from concurrent.futures import ThreadPoolExecutor
 
     program = stage.machine.program("gpu_check")
+    before = gpu_check_kernels.compiled(stage.machine.kernels)
 
     def one(section):
         status, text = stage.run([program, "bench", section, "--tiny", "--budget", "0"])
@@ -260,7 +262,10 @@ def warm(stage):
 
     with ThreadPoolExecutor(max(2, min(9, stage.machine.cores))) as pool:
         results = list(pool.map(one, SECTIONS))
-    note = f"{sum(count for _, count in results)} rows ran"
+    compiled = gpu_check_kernels.compiled(stage.machine.kernels) - before
+    note = f"{sum(count for _, count in results)} rows ran, {compiled} programs compiled"
+    if stage.machine.packed_kernels:
+        note += f" that are not among the pack's {gpu_check_kernels.compiled(stage.machine.packed_kernels)}"
     if not all(done for done, _ in results):
         raise Late(note)
     if stage.failures:

@@ -2,6 +2,8 @@
 
 import glob, json, os, queue, signal, subprocess, sys, tarfile, tempfile, threading, time
 
+import gpu_check_kernels
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 SIMULATOR = "libtorchrs_simulated_gpu.so"
@@ -30,6 +32,9 @@ RUNNING = set()
 class Machine:
     """Folders, binaries and the environment that all stages share."""
 
+    # Where the pack's compiled kernels are, if it has some.
+    packed_kernels = None
+
     def __init__(self, work, simulated, python=None):
         self.work, self.simulated = os.path.abspath(work), simulated
         self.cores = os.cpu_count() or 1
@@ -38,6 +43,7 @@ class Machine:
             with tarfile.open(PACKED) as archive:
                 archive.extractall(self.work)
         self.folders = [] if simulated else wheels(python or sys.executable)
+        self.packed_kernels = gpu_check_kernels.unpacked(ROOT, self.work)
 
     def binary(self, name):
         """Where a binary is: in the pack, or the newest that cargo has built."""
@@ -60,10 +66,15 @@ class Machine:
             raise FileNotFoundError(f"{name} is not built")
         return path
 
+    @property
+    def kernels(self):
+        """Where this run's compiled kernels are."""
+        return os.environ.get("TORCHRS_KERNEL_CACHE") or os.path.join(self.work, "kernels")
+
     def environment(self, devices=1):
         """Of torchrs' programs: one folder of compiled kernels for all stages."""
-        kernels = os.environ.get("TORCHRS_KERNEL_CACHE") or os.path.join(self.work, "kernels")
-        env = {**os.environ, "TORCHRS_KERNEL_CACHE": kernels, "TORCHRS_TEST_KERNEL_CACHE": kernels}
+        caches = {"TORCHRS_KERNEL_CACHE": self.kernels, "TORCHRS_TEST_KERNEL_CACHE": self.kernels}
+        env = {**os.environ, **caches, **gpu_check_kernels.environment(self.packed_kernels)}
         if self.simulated:
             library = os.environ.get("TORCHRS_SIMULATED_GPU_LIBRARY") or self.binary(SIMULATOR)
             quiet = {"TORCHRS_SIMULATED_QUIET": "1", "TORCHRS_SIMULATED_MEMORY": "4GiB"}

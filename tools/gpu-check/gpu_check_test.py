@@ -6,7 +6,7 @@ from contextlib import redirect_stdout
 from unittest import mock
 
 sys.dont_write_bytecode = True
-import gpu_check_golden, gpu_check_report, gpu_check_rows, gpu_check_tests
+import gpu_check_golden, gpu_check_kernels, gpu_check_report, gpu_check_rows, gpu_check_tests
 from gpu_check_run import ROOT, Late, Machine, Stage
 
 HEAD = "#!" + sys.executable + "\nimport json, os, sys, time\nsay = lambda **row: print(json.dumps(row), flush=True)\n"
@@ -276,6 +276,46 @@ class Checks(unittest.TestCase):
         with tarfile.open(report.path("logs.tar.gz")) as archive:
             data = archive.extractfile("long.log").read()
         self.assertTrue(data.startswith(b"first") and data.endswith(b"last"))
+
+
+# `torchrs-warm`, which knows one of two architectures.
+WARM = HEAD + """
+folder = sys.argv[sys.argv.index("--folder") + 1]
+assert "sm_90a" in sys.argv[sys.argv.index("--architectures") + 1]
+open(os.path.join(folder, "fill-0123-13.0.cubin"), "w").write("code")
+open(os.path.join(folder, ".turns"), "w").close()
+print("left out: sm_120a")
+sys.exit(1)
+"""
+
+
+class Kernels(unittest.TestCase):
+    def packed(self, text):
+        """A pack made with a program of this text: its folder, and what was printed."""
+        pack, out = tempfile.mkdtemp(), io.StringIO()
+        program = os.path.join(pack, "torchrs-warm")
+        with open(program, "w") as file:
+            file.write(text)
+        os.chmod(program, stat.S_IRWXU)
+        with redirect_stdout(out):
+            gpu_check_kernels.pack(pack, pack, program)
+        return pack, out.getvalue()
+
+    def test_compiled_kernels_come_with_the_pack_and_are_found_from_it(self):
+        pack, said = self.packed(WARM)
+        self.assertIn("1 compiled kernels", said)
+        work = tempfile.mkdtemp()
+        folder = gpu_check_kernels.unpacked(pack, work)
+        self.assertEqual(os.listdir(folder), ["fill-0123-13.0.cubin"])
+        self.assertEqual(gpu_check_kernels.compiled(folder), 1)
+        with mock.patch.dict(os.environ, {"TORCHRS_KERNEL_PACK": "/mine"}):
+            self.assertEqual(gpu_check_kernels.environment(folder), {"TORCHRS_KERNEL_PACK": f"/mine:{folder}"})
+        self.assertEqual(gpu_check_kernels.environment(None), {})
+
+    def test_without_a_compiler_the_pack_has_no_kernels_and_says_so(self):
+        pack, said = self.packed(HEAD + "sys.exit(2)")
+        self.assertIn("no kernels in the pack", said)
+        self.assertIsNone(gpu_check_kernels.unpacked(pack, tempfile.mkdtemp()))
 
 
 if __name__ == "__main__":

@@ -43,6 +43,12 @@ fn command() -> Command {
                 .help("The folder to fill; unless given, TORCHRS_KERNEL_CACHE or the user's cache folder"),
         )
         .arg(
+            Arg::new("times")
+                .long("times")
+                .action(clap::ArgAction::SetTrue)
+                .help("Print how long each program took"),
+        )
+        .arg(
             Arg::new("list")
                 .long("list")
                 .action(clap::ArgAction::SetTrue)
@@ -113,6 +119,13 @@ fn run(matches: &ArgMatches) -> Result<bool> {
     if on_terminal {
         say("\r\x1b[K");
     }
+    if matches.get_flag("times") {
+        for (program, architecture, time) in &done.times {
+            let program: String = program.replace(['\t', '\n'], " ").chars().take(100).collect();
+            let (seconds, name) = (time.as_secs_f64(), device::name(*architecture));
+            say(&format!("{seconds:7.2} s {name:8} {program}\n"));
+        }
+    }
     say(&told(&done, &folder.display().to_string()));
     Ok(done.failed.is_empty() && done.left_out.is_empty())
 }
@@ -155,6 +168,7 @@ mod tests {
             found: 3,
             failed: vec![],
             left_out: vec![(12, 0)],
+            times: vec![],
             elapsed: Duration::ZERO,
         };
         let text = told(&done, "/k");

@@ -10,6 +10,7 @@ pub mod fill;
 pub mod fold;
 pub mod launch;
 pub mod module;
+mod parts;
 pub mod pointwise;
 pub mod refusal;
 pub mod sources;

@@ -34,6 +34,7 @@ use crate::kernels::compile::figures::LOADED;
 use crate::kernels::compile::fingerprint::Fingerprint;
 use crate::kernels::compile::needs::{self, Needs};
 use crate::kernels::compile::nvrtc::compiler;
+use crate::kernels::parts::{self, Parts};
 use crate::memo::once::TryOnce;
 use torchrs_error::{Error, Result};
 
@@ -55,6 +56,7 @@ pub struct Program {
     /// How it can be made again, where its title does not say it.
     recipe: Option<String>,
     source: OnceLock<Source>,
+    parts: OnceLock<Parts>,
     loaded: [TryOnce<Module>; MAX_DEVICES],
 }
 
@@ -87,7 +89,8 @@ impl Program {
     const fn of(name: &'static str, prelude: &'static str, text: Text) -> Program {
         let loaded = [const { TryOnce::new() }; MAX_DEVICES];
         let source = OnceLock::new();
-        Program { name, prelude, text, options: &[], recipe: None, source, loaded }
+        let parts = OnceLock::new();
+        Program { name, prelude, text, options: &[], recipe: None, source, parts, loaded }
     }
 
     /// With options for the compiler.
@@ -146,6 +149,36 @@ impl Program {
             let fingerprint = Fingerprint::new().with(self.name).with(&text);
             Source { text, fingerprint }
         })
+    }
+
+    /// What is compiled for an entry point: the part of the program that has it, or the whole of one without parts.
+    pub(crate) fn part_with(&self, entry: &str) -> &Program {
+        let parts = self.parts.get_or_init(|| Parts::of(self.text()));
+        match parts.part_with(entry) {
+            Some(part) => parts.program(part, || self.only(part)),
+            None => self,
+        }
+    }
+
+    /// A part by its name; none where the program has no such part.
+    pub(crate) fn part(&self, name: &str) -> Option<&Program> {
+        let parts = self.parts.get_or_init(|| Parts::of(self.text()));
+        let name = parts.named(name)?;
+        Some(parts.program(name, || self.only(name)))
+    }
+
+    fn only(&self, part: &str) -> Program {
+        let more = ["--define-macro=PARTED=1".to_owned(), format!("--define-macro=PART_{part}=1")];
+        // Lives as long as the process, as the options of statics do.
+        let more = more.into_iter().map(|option| &*option.leak());
+        let options = self.options.iter().copied().chain(more).collect::<Vec<_>>().leak();
+        let text = match &self.text {
+            Text::Fixed(text) => Text::Fixed(text),
+            Text::Made(make) => Text::Made(*make),
+            Text::Owned(text) => Text::Owned(text.clone()),
+        };
+        let recipe = parts::recipe(&self.recipe(), part);
+        Program::of(self.name, self.prelude, text).options(options).made_by(recipe)
     }
 
     /// Compiles the program for an architecture, as (9, 0), or takes it from the cache. It needs
@@ -271,7 +304,7 @@ impl Function {
     /// # Errors
     /// As [`Kernel::on`].
     pub fn find(program: &Program, name: &str, device: usize) -> Result<Function> {
-        let module = program.module(device)?;
+        let module = program.part_with(name).module(device)?;
         device::bind(device)?;
         // The driver may load the code only now.
         let _relaxed = Relaxed::new()?;

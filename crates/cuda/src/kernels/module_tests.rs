@@ -108,3 +108,40 @@ fn several_threads_compile_once_and_get_the_same_code() {
     });
     assert!(codes.iter().all(|code| Arc::ptr_eq(code, &codes[0])));
 }
+
+const ENDS: &str = "TORCHRS_TEST_ENDS_WHILE_IT_COMPILES";
+
+#[test]
+#[ignore = "a part of the test below"]
+fn a_process_that_ends_while_it_compiles() {
+    let Ok(pause) = std::env::var(ENDS) else { return };
+    compiler().unwrap();
+    thread::spawn(|| {
+        (10..100).for_each(|n| {
+            let functions = |f| format!("extern \"C\" __global__ void f{f}(float* x) {{ for (int i = 0; i < {n}; i++) x[i] = sinf(x[i + {f}]) * expf(x[i]); }}\n");
+            let source = (0..40).map(functions).collect();
+            let _ = compile_now(&Program::owned("long", "", source), (9, 0));
+        });
+    });
+    thread::sleep(std::time::Duration::from_millis(pause.parse().unwrap()));
+    std::process::exit(3);
+}
+
+#[test]
+fn the_end_of_a_process_waits_for_what_is_being_compiled() {
+    if installed().is_none() {
+        return;
+    }
+    for pause in ["20", "150", "400"] {
+        let status = std::process::Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--ignored",
+                "--exact",
+                "kernels::module::tests::a_process_that_ends_while_it_compiles",
+            ])
+            .env(ENDS, pause)
+            .status()
+            .unwrap();
+        assert_eq!(status.code(), Some(3), "after {pause} ms: {status}");
+    }
+}

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use parking_lot::RwLock;
 
 use crate::kernels::module::Program;
+use crate::kernels::parts;
 use crate::kernels::pointwise;
 
 const BUNDLED: &str = include_str!("likely.txt");
@@ -41,6 +42,15 @@ pub fn set_catalogue(catalogue: Catalogue) {
 
 /// The program of a line. None for one of another version of the library, or of a user's own program.
 pub(crate) fn program(line: &str) -> Option<&'static Program> {
+    match parts::parsed(line) {
+        Some((whole, part)) if !line.starts_with(pointwise::RECIPE) => {
+            self::whole(whole)?.part(part)
+        }
+        _ => self::whole(line),
+    }
+}
+
+fn whole(line: &str) -> Option<&'static Program> {
     static MADE: RwLock<Option<HashMap<String, &'static Program>>> = RwLock::new(None);
     if let Some(made) = MADE.read().as_ref().and_then(|made| made.get(line)) {
         return Some(made);

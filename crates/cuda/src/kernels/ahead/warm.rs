@@ -29,7 +29,9 @@ pub struct Warmed {
     pub failed: Vec<String>,
     /// Architectures that the compiler at hand does not know.
     pub left_out: Vec<Architecture>,
-    /// How long it took.
+    /// How long each program took that was compiled, the longest first.
+    pub times: Vec<(String, Architecture, Duration)>,
+    /// How long all took.
     pub elapsed: Duration,
 }
 
@@ -142,10 +144,14 @@ pub fn warm(
     }
     let disk = DiskCache::at(folder);
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let outcomes = Mutex::new(Vec::new());
+    let (outcomes, times) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
     let work = || {
         while let Some(&(program, architecture)) = tasks.get(next.fetch_add(1, Relaxed)) {
+            let begin = Instant::now();
             let outcome = code::keep(program, architecture, &disk, true);
+            if matches!(outcome, Ok(Kept::Now)) {
+                times.lock().push((program.recipe(), architecture, begin.elapsed()));
+            }
             let outcome = outcome.map_err(|error| format!("{}: {error}", program.title()));
             outcomes.lock().push(outcome);
             progress(done.fetch_add(1, Relaxed) + 1, tasks.len());
@@ -160,7 +166,9 @@ pub fn warm(
     let compiled = outcomes.iter().filter(|one| matches!(one, Ok(Kept::Now))).count();
     let failed: Vec<String> = outcomes.into_iter().filter_map(std::result::Result::err).collect();
     let found = tasks.len() - compiled - failed.len();
-    Ok(Warmed { compiled, found, failed, left_out, elapsed: start.elapsed() })
+    let mut times = times.into_inner();
+    times.sort_by_key(|(_, _, time)| std::cmp::Reverse(*time));
+    Ok(Warmed { compiled, found, failed, left_out, times, elapsed: start.elapsed() })
 }
 
 #[cfg(test)]
