@@ -46,7 +46,7 @@ fn command() -> Command {
             Arg::new("times")
                 .long("times")
                 .action(clap::ArgAction::SetTrue)
-                .help("Print how long each program took"),
+                .help("Print the processor's time for each program"),
         )
         .arg(
             Arg::new("list")

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::time::{ClockId, clock_gettime};
 use parking_lot::Mutex;
 
 use super::{likely, usage};
@@ -29,7 +30,7 @@ pub struct Warmed {
     pub failed: Vec<String>,
     /// Architectures that the compiler at hand does not know.
     pub left_out: Vec<Architecture>,
-    /// How long each program took that was compiled, the longest first.
+    /// The processor's time for each program that was compiled, the longest first.
     pub times: Vec<(String, Architecture, Duration)>,
     /// How long all took.
     pub elapsed: Duration,
@@ -147,10 +148,11 @@ pub fn warm(
     let (outcomes, times) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
     let work = || {
         while let Some(&(program, architecture)) = tasks.get(next.fetch_add(1, Relaxed)) {
-            let begin = Instant::now();
+            let begin = processor_time();
             let outcome = code::keep(program, architecture, &disk, true);
             if matches!(outcome, Ok(Kept::Now)) {
-                times.lock().push((program.recipe(), architecture, begin.elapsed()));
+                let time = processor_time().saturating_sub(begin);
+                times.lock().push((program.recipe(), architecture, time));
             }
             let outcome = outcome.map_err(|error| format!("{}: {error}", program.title()));
             outcomes.lock().push(outcome);
@@ -169,6 +171,11 @@ pub fn warm(
     let mut times = times.into_inner();
     times.sort_by_key(|(_, _, time)| std::cmp::Reverse(*time));
     Ok(Warmed { compiled, found, failed, left_out, times, elapsed: start.elapsed() })
+}
+
+/// Of this thread: other threads and programs do not count.
+fn processor_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
 #[cfg(test)]
