@@ -147,7 +147,7 @@ pub const FLOORS: &[Floor] = &[
     ("simulator", &["job", "links", "numeric"]),
     ("launcher", &["distributed", "error", "job", "links", "multiprocessing", "rendezvous"]),
     ("ckpt", &["autograd", "checkpoint", "error", "tensor"]),
-    ("warm", &["cuda", "error"]),
+    ("warm", &["cuda", "error", "ops"]),
     ("declarations", &[]),
 ];
 

@@ -132,7 +132,7 @@ fn the_end_of_a_process_waits_for_what_is_being_compiled() {
     if installed().is_none() {
         return;
     }
-    for pause in ["20", "150", "400"] {
+    for pause in ["150", "400", "800"] {
         let status = std::process::Command::new(std::env::current_exe().unwrap())
             .args([
                 "--ignored",

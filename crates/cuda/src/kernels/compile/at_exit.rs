@@ -1,5 +1,8 @@
 //! The compiler's own threads of work and the end of the process: a process that ends while one of its threads compiles
 //! crashes in NVRTC, whose data goes first. So the end waits for what is being compiled, and nothing begins after it.
+//!
+//! What is said last to be done at the end is done first. NVRTC makes data at its first compilation and says then when it
+//! goes, so a first one of nothing comes before the gate: only who ends a process within its few milliseconds can crash.
 
 use std::sync::Once;
 
@@ -9,14 +12,18 @@ use torchrs_error::{Error, Result};
 
 static GATE: RwLock<()> = RwLock::new(());
 
-/// Leave to compile until it is dropped. The compiler is loaded already, so that its data goes after the gate is shut.
+/// Leave to compile until it is dropped. `first` compiles something, so that the compiler's data goes after the gate is
+/// shut.
 ///
 /// # Errors
 /// [`Error::Device`] once the process ends.
-pub(crate) fn begin() -> Result<RwLockReadGuard<'static, ()>> {
+pub(crate) fn begin(first: impl FnOnce()) -> Result<RwLockReadGuard<'static, ()>> {
     static ONCE: Once = Once::new();
-    // SAFETY: a function without arguments that unwinds nowhere.
-    ONCE.call_once(|| _ = unsafe { libc::atexit(shut) });
+    ONCE.call_once(|| {
+        first();
+        // SAFETY: a function without arguments that unwinds nowhere.
+        unsafe { libc::atexit(shut) };
+    });
     GATE.try_read_recursive()
         .ok_or_else(|| Error::Device("the process ends, nothing is compiled any more".to_owned()))
 }
