@@ -63,9 +63,11 @@ pub fn apply(block: &Block, slope: f32, offset: f64, stream: Stream) -> torchrs:
     unsafe { launch::launch(function, shape, stream, cuda_args!(block.as_ptr(), line)) }
 }
 
+/// Files of code; beside them are locks and lists of what was used.
 fn cached_files() -> Vec<PathBuf> {
     let folder = std::env::var_os("TORCHRS_KERNEL_CACHE").unwrap();
-    fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect()
+    let files = fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+    files.filter(|path| path.extension().is_some_and(|ending| ending == "cubin")).collect()
 }
 
 simulated! {
