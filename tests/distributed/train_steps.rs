@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, raise};
+use nix::sys::signal::{SigHandler, Signal, raise, signal};
 use torchrs::checkpoint::Best;
 use torchrs::data::DataLoader;
 use torchrs::data::datasets::Synthetic;
@@ -33,6 +33,9 @@ fn same_everywhere(group: &ProcessGroup, text: &str) {
 
 fn stops_together(rank: usize, job: Job) {
     let group = job.join(rank);
+    // A shell has programs in the background ignore it, and what they start, too.
+    // SAFETY: the system's own action.
+    unsafe { signal(Signal::SIGINT, SigHandler::SigDfl) }.unwrap();
     let time_limit = (rank == 2).then_some(Duration::ZERO);
     let stop = GracefulStop::install(StopOptions { time_limit, ..Default::default() }).unwrap();
     assert_eq!(stop.stop_requested(&group).unwrap(), Some(StopReason::TimeLimit));
