@@ -83,3 +83,56 @@ impl Loss for LinearCrossEntropyLoss {
         linear_cross_entropy(input, &weight, target, options)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nn::Forward;
+    use crate::nn::functional::{Chunks, cross_entropy_with};
+    use crate::ops::{CrossEntropyOptions, Reduction};
+    use crate::tensor::Dtype;
+
+    /// With several losses for each sample, a bias, and a weight for each class.
+    #[test]
+    fn the_layer_and_its_loss_are_those_of_two_modules() {
+        let weight = Tensor::from([1f64, 0.5, 2.0]);
+        let of = |out_features: Vec<usize>, chunks| {
+            let loss = LinearCrossEntropyOptions {
+                weight: Some(weight.clone()),
+                reduction: Reduction::Sum,
+                chunks,
+                ..Default::default()
+            };
+            let options = LinearCrossEntropyLossOptions { out_features, bias: true, loss };
+            let mut module = LinearCrossEntropyLoss::with_options(4, 3, options);
+            module.double();
+            module
+        };
+        let x =
+            Tensor::arange(0i64, 20i64, 1i64, Dtype::I64).to_dtype(Dtype::F64).sin().view([5, 4]);
+        let options = CrossEntropyOptions {
+            weight: Some(weight.clone()),
+            reduction: Reduction::Sum,
+            ..Default::default()
+        };
+        let flat = Tensor::from([0i64, 2, 1, 1, 0]);
+        let deep = Tensor::from([[0i64, 1], [2, 2], [1, 0], [0, 0], [1, 2]]);
+        for (out_features, target, chunks) in
+            [(vec![], &flat, Chunks::Rows(2)), (vec![2], &deep, Chunks::Auto)]
+        {
+            let module = of(out_features.clone(), chunks);
+            let scores = module.linear.forward(&x);
+            let scores = match out_features[..] {
+                [] => scores,
+                _ => scores.view([5, 3, 2]),
+            };
+            let want = cross_entropy_with(&scores, target, options.clone());
+            let found = module.forward(&x, target);
+            assert!((found.item() - want.item()).abs() < 1e-12, "{found:?} {want:?}");
+        }
+        let loss = LinearCrossEntropyOptions { linear_bias: Some(weight), ..Default::default() };
+        let options = LinearCrossEntropyLossOptions { loss, ..Default::default() };
+        let error = crate::catch(|| LinearCrossEntropyLoss::with_options(4, 3, options).linear);
+        assert!(error.err().expect("two biases").to_string().contains("linear_bias"));
+    }
+}

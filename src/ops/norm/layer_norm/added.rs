@@ -101,8 +101,13 @@ fn fused(
     let to = if for_linear { product_type(x).unwrap_or(x.dtype()) } else { x.dtype() };
     let parameters = [norm.weight, norm.bias];
     let (eps, centered) = (norm.eps, norm.centered);
-    let [sum, y, stats] =
-        cuda::add_forward(gpu, [x, added], [rows, n], parameters, eps, centered, to)?;
+    if !cuda::is_added(x.dtype(), n) {
+        return None;
+    }
+    let normal = cuda::forward(gpu, x, Some(added), [rows, n], parameters, eps, centered, to);
+    let cuda::Normal { sum: Some(sum), y, stats } = normal else {
+        unreachable!("something was added")
+    };
     let inputs: SmallVec<[&Tensor; 4]> =
         [Some(x), Some(added), norm.weight, norm.bias].into_iter().flatten().collect();
     let outputs = [sum, y];

@@ -98,20 +98,42 @@ fn dtype_of(parameters: [Option<&Tensor>; 2], x: &Tensor) -> Dtype {
     parameters.into_iter().flatten().next().map_or(x.dtype(), Tensor::dtype)
 }
 
-/// The rows of `n` elements normalised, and `[2, rows]`: their means and 1 / sqrt(variance + eps).
+/// What forward gives.
+pub(super) struct Normal {
+    /// `x + added`, if there is such.
+    pub(super) sum: Option<Tensor>,
+    /// The norm of `x`, or of the sum.
+    pub(super) y: Tensor,
+    /// `[2, rows]`: the rows' means and 1 / sqrt(variance + eps).
+    pub(super) stats: Tensor,
+}
+
+/// The longest row of which a block keeps all.
+const KEPT: usize = 32 * 256;
+
+/// Whether [`forward`] takes something that is added to rows of `n` elements of this type.
+pub(super) fn is_added(dtype: Dtype, n: usize) -> bool {
+    n <= KEPT && dtype != Dtype::F64
+}
+
+/// The rows of `n` elements normalised, of type `to`, after `added` was added to them.
 #[track_caller]
+#[allow(clippy::too_many_arguments, reason = "what a norm is of")]
 pub(super) fn forward(
     gpu: Gpu,
     x: &Tensor,
+    added: Option<&Tensor>,
     [rows, n]: [usize; 2],
     parameters: [Option<&Tensor>; 2],
     eps: f64,
     centered: bool,
     to: Dtype,
-) -> (Tensor, Tensor) {
+) -> Normal {
     let dtype = dtype_of(parameters, x);
     let x = x.detach().contiguous();
+    let added = added.map(|added| added.detach().contiguous());
     let [w, b] = parameters.map(|p| p.map(|p| p.detach().contiguous()));
+    let sum = added.as_ref().map(|_| x.empty_like());
     let y = Tensor::empty(x.shape(), (to, x.device()));
     let stats = Tensor::empty([2, rows], (x.dtype().compute(), x.device()));
     let op = Task {
@@ -120,47 +142,13 @@ pub(super) fn forward(
         y: y.device_ptr(),
         eps,
         result_format: format_of(to) as i32,
+        added_format: format_of(added.as_ref().map_or(x.dtype(), Tensor::dtype)) as i32,
+        added: address(added.as_ref()),
+        sum: address(sum.as_ref()),
         ..task(&x, &stats, n, dtype, centered)
     };
     start(gpu, "Forward", &x, rows, n, op);
-    (y, stats)
-}
-
-/// The longest row of which a block keeps all.
-const KEPT: usize = 32 * 256;
-
-/// `x + added`, and [`forward`] of that, in one visit of the rows; none where they are too long to be kept.
-#[track_caller]
-pub(super) fn add_forward(
-    gpu: Gpu,
-    [x, added]: [&Tensor; 2],
-    [rows, n]: [usize; 2],
-    parameters: [Option<&Tensor>; 2],
-    eps: f64,
-    centered: bool,
-    to: Dtype,
-) -> Option<[Tensor; 3]> {
-    if n > KEPT || x.dtype() == Dtype::F64 {
-        return None;
-    }
-    let dtype = dtype_of(parameters, x);
-    let [x, added] = [x, added].map(|t| t.detach().contiguous());
-    let [w, b] = parameters.map(|p| p.map(|p| p.detach().contiguous()));
-    let (sum, y) = (x.empty_like(), Tensor::empty(x.shape(), (to, x.device())));
-    let stats = Tensor::empty([2, rows], (x.dtype().compute(), x.device()));
-    let op = Task {
-        w: address(w.as_ref()),
-        b: address(b.as_ref()),
-        y: y.device_ptr(),
-        eps,
-        result_format: format_of(to) as i32,
-        added_format: format_of(added.dtype()) as i32,
-        added: added.device_ptr(),
-        sum: sum.device_ptr(),
-        ..task(&x, &stats, n, dtype, centered)
-    };
-    start(gpu, "Forward", &x, rows, n, op);
-    Some([sum, y, stats])
+    Normal { sum, y, stats }
 }
 
 /// The gradient of the input, of the input's type.

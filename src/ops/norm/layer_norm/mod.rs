@@ -227,7 +227,10 @@ fn norm(
     let rows = x.shape()[..outer].iter().product::<usize>();
     let to = to.unwrap_or(x.dtype());
     let (y, stats) = match device {
-        Some(gpu) => cuda::forward(gpu, x, [rows, n], parameters, eps, centered, to),
+        Some(gpu) => {
+            let normal = cuda::forward(gpu, x, None, [rows, n], parameters, eps, centered, to);
+            (normal.y, normal.stats)
+        }
         None => {
             let (y, stats) = on_cpu(op, x, [rows, n], parameters, eps, centered);
             (no_grad(|| y.to_dtype(to)), stats)
