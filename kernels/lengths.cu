@@ -1,5 +1,5 @@
-// A look at where sequences that lie one after the other start: the first at 0, the others where the one before ends,
-// which has at most so many rows, and one more place, where the last one ends.
+// Checks where packed sequences start. The first number must be 0, the last one the number of rows. No number may be
+// smaller than the one before, or larger by more than the longest length.
 
 extern "C" __global__ void lengths(const i32* starts, i64 sequences, i64 total, i64 longest, Refusal refusal) {
     for (i64 i = first_index(); i <= sequences; i += index_step()) {

@@ -35,7 +35,8 @@ pub(super) fn policies(op: &str) -> [Policy; 2] {
         | "conv_transpose1d"
         | "conv_transpose2d"
         | "conv_transpose3d"
-        | "scaled_dot_product_attention" => [Lower, Lower],
+        | "scaled_dot_product_attention"
+        | "varlen_attn" => [Lower, Lower],
 
         "mv" | "addmv" | "addr" => [Keep, Lower],
         "einsum" | "multi_dot" | "recurrent_layer" => [Parts, Lower],

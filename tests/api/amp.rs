@@ -611,3 +611,19 @@ fn a_step_without_any_gradient_is_an_error() {
     let mut off = GradScaler::new(GradScalerOptions { enabled: false, ..Default::default() });
     assert!(off.step(&mut optimizer));
 }
+
+/// Also with a mask among the options, and of packed sequences.
+#[test]
+fn attention_casts_all_that_it_is_given() {
+    let x = Tensor::ones([1, 2, 3, 4], Dtype::F32);
+    let attn_mask = Some(Tensor::ones([3, 3], Dtype::F32));
+    let options = torchrs::ops::AttentionOptions { attn_mask, ..Default::default() };
+    let half = x.to_dtype(Dtype::BF16);
+    let y = bf16(|| half.scaled_dot_product_attention_with(&x, &x, &options));
+    assert_eq!(y.dtype(), Dtype::BF16);
+    let (rows, starts) = (x.select(0, 0), Tensor::from([0i32, 1, 2]));
+    let y = bf16(|| {
+        half.select(0, 0).varlen_attn(&rows, &rows, &starts, &starts, 2, 2, Default::default())
+    });
+    assert_eq!(y.dtype(), Dtype::BF16);
+}

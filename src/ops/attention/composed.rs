@@ -56,7 +56,7 @@ impl Plan {
             cuda::allow_products();
         }
         let scores = self.scores(q, k, mask);
-        if mask.is_none() && [Band::ALL, Band::CAUSAL].contains(&self.attention.band) {
+        if mask.is_none() && self.is_whole_or_causal() {
             return scores.softmax(-1).dropout(p, true).matmul(v);
         }
         // A query that sees nothing gives 0, where softmax and its derivative are NaN.

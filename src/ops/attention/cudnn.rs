@@ -42,7 +42,7 @@ impl<'a> Call<'a> {
             _ => return None,
         };
         let allowed = backends::cuda::cudnn_sdp_enabled() && backends::cudnn::enabled();
-        let takes_band = [Band::ALL, Band::CAUSAL].contains(&plan.attention.band);
+        let takes_band = plan.is_whole_or_causal();
         if mask.is_some()
             || !takes_band
             || !plan.fits_cudnn()

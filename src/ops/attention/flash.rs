@@ -7,6 +7,7 @@ use crate::cuda::{
 use smallvec::smallvec;
 
 use super::plan::Plan;
+use super::varlen::Lengths;
 use crate::autograd::{Grads, no_grad};
 use crate::cuda::cuda_args;
 use crate::error::throw;
@@ -183,13 +184,6 @@ pub(super) struct Dropout {
     pub(super) words: Words,
 }
 
-/// Sequences that lie one after the other: where those of queries and of keys start, i32 on the GPU, and the longest.
-#[derive(Clone)]
-pub(super) struct Packed {
-    pub(super) starts: [Tensor; 2],
-    pub(super) longest: [usize; 2],
-}
-
 /// A call's operands, as the kernels want them.
 pub(super) struct Call {
     /// Queries, keys, values and the mask, which the addresses are of.
@@ -198,7 +192,7 @@ pub(super) struct Call {
     kernels: &'static Kernels,
     /// Features of queries and keys, and of values, as the kernels have them: a multiple of [`VECTOR`].
     features: [usize; 2],
-    packed: Option<Packed>,
+    packed: Option<Lengths>,
 }
 
 /// Features, so many that their bytes are a multiple of [`VECTOR`].
@@ -331,7 +325,7 @@ impl Call {
     }
 
     /// The same of sequences that lie one after the other, whose results lie with the items between rows and features.
-    pub(super) fn packed(mut self, packed: Packed) -> Call {
+    pub(super) fn packed(mut self, packed: Lengths) -> Call {
         let [queries, keys] = packed.longest.map(|n| n.div_ceil(self.kernels.rows) as i64);
         let items = self.told.batch;
         let apart = |features: usize| Lies { item: features as i64, row: items * features as i64 };

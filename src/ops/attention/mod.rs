@@ -102,9 +102,13 @@ impl Tensor {
         value: &Tensor,
         options: &AttentionOptions,
     ) -> Tensor {
-        cast_op!("scaled_dot_product_attention", [q = self, k = key, v = value] => {
-            q.scaled_dot_product_attention_with(&k, &v, options)
-        });
+        cast_op!(
+            "scaled_dot_product_attention",
+            [q = self, k = key, v = value, attn_mask = options.attn_mask.as_ref()] => {
+                let options = AttentionOptions { attn_mask, ..options.clone() };
+                q.scaled_dot_product_attention_with(&k, &v, &options)
+            }
+        );
         let p = options.dropout_p;
         if !(0.0..=1.0).contains(&p) {
             throw(Error::argument(OP, "dropout_p", format!("{p}; must be from 0 to 1")));

@@ -56,7 +56,11 @@ impl Rules {
             ));
         }
         let high = if self.is_causal { window.high.min(0) } else { window.high };
-        Band { high, ..window }.from_last(queries, keys)
+        let band = Band { high, ..window }.from_last(queries, keys);
+        // A limit that hides nothing is none: other kernels may take it then.
+        let low = if band.low <= 1 - queries as i64 { -Band::FAR } else { band.low };
+        let high = if band.high >= keys as i64 - 1 { Band::FAR } else { band.high };
+        Band { low, high }
     }
 }
 
@@ -151,6 +155,11 @@ impl Plan {
         let (scale, band) = (rules.scale(depth), rules.band(queries, keys));
         let attention = Attention { queries, keys, depth, width, scale, band };
         Plan { batch, attention }
+    }
+
+    /// Whether each query sees all keys, or all up to its own.
+    pub(super) fn is_whole_or_causal(&self) -> bool {
+        [Band::ALL, Band::CAUSAL].contains(&self.attention.band)
     }
 
     pub(super) fn count(&self) -> usize {

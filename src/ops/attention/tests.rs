@@ -168,9 +168,37 @@ fn misuse_is_named() {
     assert!(text(&k, &t(&[2, 4, 6]), None, false).contains("same length"));
     assert!(text(&k, &v, Some(&t(&[4, 5])), false).contains("attn_mask must broadcast"));
     assert!(text(&k, &v, Some(&t(&[3, 5])), true).contains("is_causal"));
+    for (is_causal, window_size, word) in
+        [(true, (2, 0), "is_causal"), (false, (-2, 0), "window_size")]
+    {
+        let options = AttentionOptions { is_causal, window_size, ..Default::default() };
+        let q = t(&[2, 3, 4]);
+        let y = crate::error::catch(|| q.scaled_dot_product_attention_with(&k, &v, &options));
+        let text = y.unwrap_err().to_string();
+        assert!(text.contains(word) && text.contains("window_size"), "{text}");
+    }
     let options = AttentionOptions { enable_gqa: true, ..Default::default() };
     for q in [t(&[3, 4]), t(&[0, 3, 4])] {
         let y = crate::error::catch(|| q.scaled_dot_product_attention_with(&k, &v, &options));
         assert!(y.unwrap_err().to_string().contains("0 query heads"));
     }
+}
+
+/// A window that hides nothing is none, so that other kernels may take it; the longest lengths may be any numbers.
+#[test]
+fn limits_that_hide_nothing_are_none() {
+    use super::plan::{Plan, Rules};
+    use crate::cpu::attention::Band;
+    let x = Tensor::zeros([2, 5, 4], F64);
+    let band = |window| {
+        let rules = Rules { is_causal: false, window, scale: None };
+        Plan::new(&x, &x, &x, None, rules).attention.band
+    };
+    assert_eq!(band((4, 0)), Band::CAUSAL);
+    assert_eq!(band((4, 4)), Band::ALL);
+    assert!(band((3, 0)) != Band::CAUSAL && band((4, 3)) != Band::ALL);
+    let (rows, starts) = (Tensor::ones([3, 1, 2], F64), Tensor::from([0i32, 1, 3]));
+    let of =
+        |most| rows.varlen_attn(&rows, &rows, &starts, &starts, most, most, Default::default());
+    assert!(of(usize::MAX).equal(&of(2)));
 }

@@ -8,9 +8,10 @@
 use smallvec::{SmallVec, smallvec};
 
 use super::cpu::{self, Sequence};
-use super::flash::{Call, Packed};
+use super::flash::Call;
 use super::plan::{NO_WINDOW, Plan, Rules};
 use super::{cuda, gpu};
+use crate::amp::cast_op;
 use crate::autograd::{Grads, no_grad, record};
 use crate::cpu::attention::{Attention, Band};
 use crate::cuda::{Kernel, Program, cuda_args, refusal::Rule, sources::program};
@@ -22,7 +23,8 @@ use crate::ops::{
     recompute::{keep, recalled},
 };
 use crate::profiler::flops;
-use crate::tensor::{Dtype, Tensor};
+use crate::storage::Device;
+use crate::tensor::{Dtype, Shape, Tensor};
 
 const OP: &str = "varlen_attn";
 const BACKWARD: &str = "varlen_attn_backward";
@@ -93,9 +95,12 @@ impl Tensor {
         max_k: usize,
         options: VarlenOptions,
     ) -> Tensor {
+        cast_op!("varlen_attn", [q = self, k = key, v = value] => {
+            q.varlen_attn(&k, &v, cu_seq_q, cu_seq_k, max_q, max_k, options)
+        });
         let qkv = [self, key, value];
         let plan = plan(qkv, options);
-        let lengths = Lengths::new([cu_seq_q, cu_seq_k], [max_q, max_k]);
+        let lengths = Lengths::new([cu_seq_q, cu_seq_k], [max_q, max_k], &plan);
         let _line = within::line();
         let call = VarlenCall { plan, lengths };
         let Some(gpu) = gpu::of(OP, &[self, key, value, cu_seq_q, cu_seq_k]) else {
@@ -106,7 +111,7 @@ impl Tensor {
         let operands = no_grad(|| apart(qkv, call.plan.batch[0]));
         match cuda::tiles(gpu, &call.plan, operands.each_ref(), None) {
             Some(tiles) => {
-                let tiles = tiles.packed(call.packed());
+                let tiles = tiles.packed(call.lengths.clone());
                 let (y, logsum) = no_grad(|| call.forward(qkv, Place::Device(gpu, &tiles)));
                 call.recorded(Some(gpu), qkv, y, logsum)
             }
@@ -171,11 +176,11 @@ fn together(t: &Tensor) -> Tensor {
     t.flatten(0, 1).transpose(0, 1).contiguous()
 }
 
-/// Where sequences start, and how long the longest are: of queries and of keys.
+/// Sequences that lie one after the other: where those of queries and of keys start, i32, and how long the longest are.
 #[derive(Clone)]
-struct Lengths {
-    starts: [Tensor; 2],
-    longest: [usize; 2],
+pub(super) struct Lengths {
+    pub(super) starts: [Tensor; 2],
+    pub(super) longest: [usize; 2],
 }
 
 const STARTS: [&str; 2] = ["cu_seq_q", "cu_seq_k"];
@@ -183,7 +188,7 @@ const LONGEST: [&str; 2] = ["max_q", "max_k"];
 
 impl Lengths {
     #[track_caller]
-    fn new(starts: [&Tensor; 2], longest: [usize; 2]) -> Self {
+    fn new(starts: [&Tensor; 2], most: [usize; 2], plan: &Plan) -> Self {
         for (name, t) in STARTS.into_iter().zip(starts) {
             if t.dtype() != Dtype::I32 {
                 let rule = "must be i32; convert with `.to_dtype(Dtype::I32)`";
@@ -195,6 +200,9 @@ impl Lengths {
                 throw(Error::shape(OP, format!("cu_seq_q is {q:?}, cu_seq_k {k:?}: {rule}")));
             }
         }
+        // None is longer than all rows.
+        let totals = Lengths::totals(plan);
+        let longest = [0, 1].map(|side| most[side].min(totals[side]));
         Lengths { starts: starts.map(|t| no_grad(|| t.detach().contiguous())), longest }
     }
 
@@ -266,7 +274,7 @@ impl VarlenCall {
     /// Operations, as if all sequences had the longest one's keys.
     fn flops(&self, by_depth: usize, by_width: usize) -> u64 {
         let a = self.plan.attention;
-        let pairs = self.plan.count() * a.queries * self.lengths.longest[1].min(a.keys);
+        let pairs = self.plan.count() * a.queries * self.lengths.longest[1];
         2 * pairs as u64 * (by_depth * a.depth + by_width * a.width) as u64
     }
 
@@ -288,7 +296,7 @@ impl VarlenCall {
         let (a, heads) = (self.plan.attention, q.shape()[1]);
         let zeros = |rows: usize| Tensor::zeros([rows, heads, a.width], (q.dtype(), q.device()));
         if gpu.is_nowhere() {
-            return zeros(a.queries);
+            return self.nothing([q, k, v]);
         }
         let of = |s: &Sequence| {
             let (queries, keys) = (&s.queries, &s.keys);
@@ -302,11 +310,25 @@ impl VarlenCall {
         let parts: Vec<Tensor> =
             sequences.iter().filter(|s| !s.queries.is_empty()).map(of).collect();
         let parts: Vec<&Tensor> = parts.iter().collect();
-        if parts.is_empty() { zeros(0) } else { Tensor::cat(&parts, 0) }
+        match sequences.iter().any(|s| !s.queries.is_empty() && !s.keys.is_empty()) {
+            true => Tensor::cat(&parts, 0),
+            false => self.nothing([q, k, v]),
+        }
     }
 
-    fn packed(&self) -> Packed {
-        Packed { starts: self.lengths.starts.clone(), longest: self.lengths.longest }
+    /// Y of zeros, whose gradients are zeros: no query sees a key, or there is no memory to look into.
+    fn nothing(&self, qkv: [&Tensor; 3]) -> Tensor {
+        let q = qkv[0];
+        let shape = [q.shape()[0], q.shape()[1], self.plan.attention.width];
+        record(OP, &qkv, Tensor::zeros(shape, (q.dtype(), q.device())), |_| {
+            let inputs = qkv.map(|t| (t.layout().shape.clone(), t.dtype(), t.device()));
+            move |_| {
+                let zeros = |(shape, dtype, device): &(Shape, Dtype, Device)| {
+                    Some(Tensor::zeros(shape, (*dtype, *device)))
+                };
+                inputs.iter().map(zeros).collect()
+            }
+        })
     }
 
     /// Y and the logarithms of the sums, `[.., total, 1]`.
@@ -368,7 +390,7 @@ impl VarlenCall {
         let logsum = logsum.detach().contiguous();
         if let Some(gpu) = gpu {
             let call = Call::new(gpu, plan, operands.each_ref(), None);
-            let call = call.expect("forward made such a call").packed(self.packed());
+            let call = call.expect("forward made such a call").packed(self.lengths.clone());
             let grads = call.backward(gpu, plan, (y, &logsum), dy);
             let of_shared = |t: Tensor| match plan.batch[1] {
                 1 => t,

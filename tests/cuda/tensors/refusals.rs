@@ -50,20 +50,23 @@ fn bce(input: f32, target: f32, device: Device) -> Tensor {
     )
 }
 
-/// Sequences of four rows that start there.
-fn sequences(starts: [i32; 3], device: Device) -> Tensor {
+/// Sequences of four rows, of which the queries or the keys start there.
+fn sequences(side: usize, starts: [i32; 3], device: Device) -> Tensor {
     let x = Tensor::zeros([4, 1, 8], (Dtype::F32, device));
-    let right = Tensor::from([0i32, 1, 4]).to_device(device);
-    let starts = Tensor::from(starts).to_device(device);
-    x.varlen_attn(&x, &x, &starts, &right, 3, 3, Default::default())
+    let mut both = [[0i32, 1, 4]; 2];
+    both[side] = starts;
+    let [q, k] = both.map(|starts| Tensor::from(starts).to_device(device));
+    x.varlen_attn(&x, &x, &q, &k, 3, 3, Default::default())
 }
 
 const CASES: &[Case] = &[
-    ("varlen_attn: argument `cu_seq_q`", "1 at position 0", |d| sequences([1, 2, 4], d)),
-    ("varlen_attn: argument `cu_seq_q`", "1 at position 2", |d| sequences([0, 2, 1], d)),
-    ("varlen_attn: argument `cu_seq_q`", "5 at position 2", |d| sequences([0, 2, 5], d)),
-    ("varlen_attn: argument `cu_seq_q`", "3 at position 2", |d| sequences([0, 2, 3], d)),
-    ("varlen_attn: argument `cu_seq_q`", "4 at position 1", |d| sequences([0, 4, 4], d)),
+    ("varlen_attn: argument `cu_seq_q`", "1 at position 0", |d| sequences(0, [1, 2, 4], d)),
+    ("varlen_attn: argument `cu_seq_q`", "1 at position 2", |d| sequences(0, [0, 2, 1], d)),
+    ("varlen_attn: argument `cu_seq_q`", "5 at position 2", |d| sequences(0, [0, 2, 5], d)),
+    ("varlen_attn: argument `cu_seq_q`", "3 at position 2", |d| sequences(0, [0, 2, 3], d)),
+    ("varlen_attn: argument `cu_seq_q`", "4 at position 1", |d| sequences(0, [0, 4, 4], d)),
+    ("varlen_attn: argument `cu_seq_k`", "1 at position 0", |d| sequences(1, [1, 2, 4], d)),
+    ("varlen_attn: argument `cu_seq_k`", "3 at position 2", |d| sequences(1, [0, 2, 3], d)),
     ("binary_cross_entropy: argument `input`", "1.5 at position 3", |d| bce(1.5, 0.5, d)),
     ("binary_cross_entropy: argument `input`", "NaN at position 3", |d| bce(f32::NAN, 0.5, d)),
     ("binary_cross_entropy: argument `target`", "-0.25 at position 3", |d| bce(0.5, -0.25, d)),
