@@ -32,7 +32,7 @@ def pack(root, folder, warm):
         with tarfile.open(path, "w:xz") as archive:
             for file in files:
                 archive.add(file, os.path.join(FOLDER, os.path.basename(file)))
-        if status > 1:
+        if status not in (0, 1):
             sys.exit(f"gpu-check: {os.path.basename(warm)} ended with status {status}")
     print(f"    {len(files)} compiled kernels, {os.path.getsize(path) / 2**20:.1f} MiB", flush=True)
 

@@ -2,6 +2,7 @@
 //! processes that share the folder.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, LazyLock, OnceLock};
 
@@ -73,14 +74,14 @@ pub(crate) fn code(
             return Ok(code);
         }
         let compiler = compiler?;
-        ahead::missed(program, capability);
+        ahead::missed(program, capability)?;
         let turn = disk.turn(name);
         // Who had to wait finds what the other one made.
         if let Some(code) = kept() {
             return Ok(code);
         }
         let (bytes, _) = compile_now(program, compiler, capability, &[])?;
-        disk.write(name, compiler.version(), &bytes, &turn);
+        let _ = disk.write(name, compiler.version(), &bytes, &turn);
         Ok(Arc::new(Code { bytes: bytes.into(), from_pack: false }))
     });
     code.cloned()
@@ -106,7 +107,7 @@ pub(crate) fn own_code(program: &Program, capability: (u32, u32)) -> Result<Vec<
         return Ok(found.code);
     }
     let (code, _) = compile_now(program, compiler, capability, &[])?;
-    own.write(name, compiler.version(), &code, &turn);
+    let _ = own.write(name, compiler.version(), &code, &turn);
     Ok(code)
 }
 
@@ -124,7 +125,7 @@ pub(crate) fn keep(
     let compiler = compiler()?;
     let key = key_of(program, &options_for(program, capability, true));
     let name = Name { program: program.name(), key };
-    let is_there = || disk.has(name, compiler.version());
+    let is_there = || disk.has(name, compiler.version(), driver_runs());
     if is_there() {
         return Ok(Kept::Before);
     }
@@ -138,7 +139,9 @@ pub(crate) fn keep(
         return Ok(Kept::Before);
     }
     let (code, _) = compile_now(program, compiler, capability, &[])?;
-    disk.write(name, compiler.version(), &code, &turn);
+    let written = disk.write(name, compiler.version(), &code, &turn);
+    let folder = || disk.folder().unwrap_or(Path::new("")).display().to_string();
+    written.map_err(|error| Error::os(format!("keep compiled kernels in {}", folder()), error))?;
     Ok(Kept::Now)
 }
 

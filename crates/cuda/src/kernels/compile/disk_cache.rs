@@ -86,29 +86,36 @@ impl DiskCache {
     /// # Errors
     /// As [`DiskCache::of_environment`].
     pub(crate) fn of(folder: Option<PathBuf>, packs: Vec<PathBuf>) -> Result<DiskCache> {
-        if let Some(pack) = packs.iter().find(|pack| !pack.is_dir()) {
-            return Err(Error::config(
-                PACK,
-                format!("{} is no folder; `torchrs doctor --warm` fills one", pack.display()),
-            ));
+        if let Some(pack) = packs.iter().find(|pack| listed([pack.as_path()]).is_empty()) {
+            let pack = pack.display();
+            let message = format!(
+                "{pack} is no folder with compiled kernels; `{PACK}= {VARIABLE}={pack} torchrs doctor --warm=sm_90a` \
+                 fills one for an H100"
+            );
+            return Err(Error::config(PACK, message));
         }
-        Ok(DiskCache { folder, packs, in_packs: OnceLock::new() })
+        Ok(DiskCache { packs, ..DiskCache::own(folder) })
+    }
+
+    /// Without packs.
+    fn own(folder: Option<PathBuf>) -> DiskCache {
+        DiskCache { folder, packs: vec![], in_packs: OnceLock::new() }
     }
 
     /// The same folder without packs.
     pub(crate) fn without_packs(&self) -> DiskCache {
-        DiskCache { folder: self.folder.clone(), packs: vec![], in_packs: OnceLock::new() }
+        DiskCache::own(self.folder.clone())
     }
 
     /// In a folder.
     pub(crate) fn at(folder: &Path) -> DiskCache {
-        DiskCache { folder: Some(folder.to_owned()), packs: vec![], in_packs: OnceLock::new() }
+        DiskCache::own(Some(folder.to_owned()))
     }
 
     /// Nowhere.
     #[cfg(test)]
     pub(crate) fn none() -> DiskCache {
-        DiskCache { folder: None, packs: vec![], in_packs: OnceLock::new() }
+        DiskCache::own(None)
     }
 
     /// The folder that is written.
@@ -141,20 +148,21 @@ impl DiskCache {
             None => self.folder.as_deref().map(|folder| listed([folder])).unwrap_or_default(),
             Some(_) => Listed::new(),
         };
-        let in_packs =
-            self.in_packs.get_or_init(|| listed(self.packs.iter().map(PathBuf::as_path)));
-        [&own, in_packs]
+        [&own, self.in_packs()]
             .into_iter()
-            .filter_map(|all| all.get(&name.key.hex()))
-            .flatten()
-            .filter(|((major, _), _)| driver.is_none_or(|runs| *major <= runs))
-            .find_map(|(_, path)| code_in(path, name.key))
+            .flat_map(|all| files_of(all, name, driver))
+            .find_map(|path| code_in(path, name.key))
             .map(|code| Found { code, from_pack: true })
     }
 
-    /// Whether there is a file for this name, damaged or not.
-    pub(crate) fn has(&self, name: Name<'_>, version: Version) -> bool {
+    fn in_packs(&self) -> &Listed {
+        self.in_packs.get_or_init(|| listed(self.packs.iter().map(PathBuf::as_path)))
+    }
+
+    /// Whether there is a file for this name that [`read`](Self::read) would look into, damaged or not.
+    pub(crate) fn has(&self, name: Name<'_>, version: Version, driver: Option<u32>) -> bool {
         self.path(name, version).is_some_and(|path| path.is_file())
+            || files_of(self.in_packs(), name, driver).next().is_some()
     }
 
     /// The turn to compile it, among the processes that share the folder; `None` while another one has it.
@@ -169,21 +177,38 @@ impl DiskCache {
         self.folder.as_deref().map_or(Turn::alone(), |folder| Turns::of(folder).one(name.key))
     }
 
-    /// Keeps code. What goes wrong only means that it is compiled again.
-    pub(crate) fn write(&self, name: Name<'_>, version: Version, code: &[u8], turn: &Turn) {
-        let Some(path) = self.path(name, version) else { return };
-        let Some(folder) = path.parent() else { return };
-        let _ = fs::create_dir_all(folder);
+    /// Keeps code, if there is a folder. Who only wants to use the code may ignore an error: it is compiled again.
+    pub(crate) fn write(
+        &self,
+        name: Name<'_>,
+        version: Version,
+        code: &[u8],
+        turn: &Turn,
+    ) -> std::io::Result<()> {
+        let Some(path) = self.path(name, version) else { return Ok(()) };
+        let Some(folder) = path.parent() else { return Ok(()) };
+        fs::create_dir_all(folder)?;
         // With the turn nobody else writes, and a file of a process that was killed is overwritten. The host's name is
         // for folders on a network, which may not tell hosts of each other's turns.
         let host = nix::unistd::gethostname().unwrap_or_default();
         let host = host.to_string_lossy().replace('/', "-");
         let alone = if turn.is_had() { String::new() } else { of_this_call() };
         let unfinished = folder.join(format!("{}.{host}{alone}.tmp", name.key.hex()));
-        if write_whole(&unfinished, &path, name.key, version, code).is_err() {
+        write_whole(&unfinished, &path, name.key, version, code).inspect_err(|_| {
             let _ = fs::remove_file(&unfinished);
-        }
+        })
     }
+}
+
+/// The files of a name that the driver's version of CUDA runs.
+fn files_of<'a>(
+    all: &'a Listed,
+    name: Name<'_>,
+    driver: Option<u32>,
+) -> impl Iterator<Item = &'a PathBuf> + use<'a> {
+    let runs = move |major: u32| driver.is_none_or(|runs| major <= runs);
+    let files = all.get(&name.key.hex()).into_iter().flatten();
+    files.filter(move |((major, _), _)| runs(*major)).map(|(_, path)| path)
 }
 
 /// A part of a name that no other process or thread of this host uses.
@@ -264,7 +289,7 @@ mod tests {
     }
 
     fn write(cache: &DiskCache, of: Name<'_>, version: Version) {
-        cache.write(of, version, CODE, &cache.turn(of));
+        cache.write(of, version, CODE, &cache.turn(of)).unwrap();
     }
 
     fn read(cache: &DiskCache, of: Name<'_>) -> Option<Vec<u8>> {
@@ -282,7 +307,7 @@ mod tests {
         let cache = DiskCache::at(&folder.path().join("new/folder"));
         assert_eq!(read(&cache, name("a")), None);
         write(&cache, name("a"), V);
-        assert!(cache.has(name("a"), V) && !cache.has(name("a"), (13, 1)));
+        assert!(cache.has(name("a"), V, None) && !cache.has(name("a"), (13, 1), None));
         assert_eq!(read(&cache, name("a")).as_deref(), Some(CODE));
         assert_eq!(read(&cache, name("b")), None);
         assert!(cache.read(name("a"), Some((12, 9)), None).is_none(), "of another version");
@@ -331,6 +356,8 @@ mod tests {
         assert!(cache.read(name("a"), None, Some(12)).is_some(), "without a compiler");
         assert!(cache.read(name("late"), Some(V), Some(13)).is_none(), "the driver is older");
         assert!(cache.read(name("late"), Some(V), None).is_some());
+        // Nobody compiles ahead what the pack has.
+        assert!(cache.has(name("a"), V, Some(13)) && !cache.has(name("late"), V, Some(13)));
         write(&cache, name("b"), V);
         assert_eq!((cubins(pack.path()), cubins(own.path())), (3, 1));
         assert!(cache.read(name("b"), None, Some(13)).is_some(), "own code without a compiler");
@@ -340,6 +367,8 @@ mod tests {
     fn a_pack_that_is_no_folder_is_an_error() {
         let error = DiskCache::of(None, vec!["/no/such/folder".into()]).err().unwrap().to_string();
         assert!(error.contains(PACK) && error.contains("/no/such/folder"), "{error}");
+        let empty = tempfile::tempdir().unwrap();
+        assert!(DiskCache::of(None, vec![empty.path().to_owned()]).is_err(), "nothing in it");
     }
 
     #[test]
@@ -355,13 +384,16 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_written_is_no_error() {
+    fn a_folder_that_cannot_be_written_has_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();
-        for cache in [DiskCache::at(&file.join("below a file")), DiskCache::none()] {
-            write(&cache, name("a"), V);
-            assert_eq!(read(&cache, name("a")), None);
+        for (cache, is_kept) in
+            [(DiskCache::at(&file.join("below a file")), false), (DiskCache::none(), true)]
+        {
+            let of = name("a");
+            assert_eq!(cache.write(of, V, CODE, &cache.turn(of)).is_ok(), is_kept);
+            assert_eq!(read(&cache, of), None);
         }
     }
 

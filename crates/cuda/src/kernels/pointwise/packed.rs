@@ -9,6 +9,7 @@ use parking_lot::RwLock;
 
 use super::{recipe, translate};
 use crate::kernel_text;
+use crate::kernels::family::NUMBERS;
 use crate::kernels::module::{Kernel, Program};
 use crate::memo::quick_hash::QuickHash;
 use torchrs_loops::{Compute, Format, Operand, Plan, Text};
@@ -38,20 +39,8 @@ fn name(way: Way) -> &'static str {
     }
 }
 
-/// What operands may be of.
-const FORMATS: [Format; 11] = [
-    Format::F64,
-    Format::F32,
-    Format::F16,
-    Format::BF16,
-    Format::I64,
-    Format::I32,
-    Format::I16,
-    Format::I8,
-    Format::U8,
-    Format::Bool,
-    Format::Bit,
-];
+/// What operands may be of beside numbers.
+const TRUTHS: [Format; 2] = [Format::Bool, Format::Bit];
 
 /// What a program is made for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -219,7 +208,8 @@ impl Form {
         for (place, word) in form.operands.iter_mut().zip(operands) {
             if *word != "number" {
                 let (format, way) = word.split_once(':')?;
-                let format = *FORMATS.iter().find(|one| format!("{one:?}") == format)?;
+                let mut formats = NUMBERS.iter().chain(&TRUTHS);
+                let format = *formats.find(|one| format!("{one:?}") == format)?;
                 *place = Some((format, *WAYS.iter().find(|one| name(**one) == way)?));
             }
         }
