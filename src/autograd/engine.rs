@@ -498,12 +498,18 @@ impl Pass {
 
     /// The sum so far of the gradient of the node's first input, to which the node may add by itself: nobody else sees it.
     fn take_sum(&mut self, node: &Node, runs: bool) -> Mutex<Option<Tensor>> {
-        let in_place = runs && self.order.is_none() && !has_mode(GRAD | FORWARD | ANOMALY);
+        let in_place = runs
+            && self.order.is_none()
+            && !has_mode(GRAD | FORWARD | ANOMALY)
+            && node.adds_to_sum();
         let Some(edge) = node.0.edges.first().and_then(Option::as_ref).filter(|_| in_place) else {
             return Mutex::default();
         };
         let j = self.place(&edge.node);
-        let Some(slot) = self.tasks[j].grads.get_mut(edge.output) else { return Mutex::default() };
+        let task = &mut self.tasks[j];
+        // What waits to be added comes behind the sum.
+        let slot = task.grads.get_mut(edge.output).filter(|_| task.more.is_none());
+        let Some(slot) = slot else { return Mutex::default() };
         let own = slot.as_ref().filter(|sum| sum.is_contiguous()).and_then(Tensor::owned_alone);
         if own.is_some() {
             *slot = None;

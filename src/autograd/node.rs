@@ -100,6 +100,8 @@ pub(crate) struct NodeState {
     pub saves_nothing: bool,
     /// Backward adds two gradients of the only output itself, see [`BackwardCtx::terms`].
     pub takes_two: bool,
+    /// Whether the backward adds to the sum so far of its first input's gradient.
+    pub adds_to_sum: bool,
     /// Made when first needed: most nodes have none.
     pub hooks: Option<Box<NodeHooks>>,
 }
@@ -212,6 +214,11 @@ impl Node {
         }
     }
 
+    /// Whether the backward asks for [`BackwardCtx::take_sum`].
+    pub(super) fn adds_to_sum(&self) -> bool {
+        matches!(self.0.kind, Kind::Function) && self.0.state.lock().adds_to_sum
+    }
+
     /// Whether two gradients of the only output may come here as they are.
     pub(super) fn takes_two(&self) -> bool {
         matches!(self.0.kind, Kind::Function) && self.0.state.lock().takes_two
@@ -247,6 +254,8 @@ impl Node {
                 self.0.name
             )))
         };
+        // Another pass may be in the closure, or come to it.
+        let keep = keep || matches!(&backward, Held::Shared(held) if Arc::strong_count(held) > 1);
         let ctx = BackwardCtx { grads, more, node: self, wanted, places, part, keep, sum };
         let out = self.call(backward.get(), ctx);
         if put_back {
@@ -275,6 +284,15 @@ impl Tensor {
     pub(crate) fn take_two_gradients(&self) {
         if let Some(node) = self.grad_fn() {
             node.0.state.lock().takes_two = true;
+        }
+    }
+}
+
+impl Tensor {
+    /// Says that the backward of the op that has just made this tensor asks for [`BackwardCtx::take_sum`].
+    pub(crate) fn add_to_sum(&self) {
+        if let Some(node) = self.grad_fn() {
+            node.0.state.lock().adds_to_sum = true;
         }
     }
 }
@@ -335,7 +353,7 @@ impl BackwardCtx<'_> {
         None
     }
 
-    /// Whether the graph stays for another pass: if not, what was saved may be written over by the only one.
+    /// Whether another pass may use the closure: if not, tensors that are the closure's alone may be written over.
     pub(crate) fn keeps_graph(&self) -> bool {
         self.keep
     }

@@ -404,12 +404,13 @@ impl Storage {
     /// ```
     #[inline]
     pub fn is_unique(&self) -> bool {
-        self.0.owners() == 1
+        self.owners() == 1
     }
 
-    /// Whether so many tensors have these bytes.
-    pub(crate) fn is_of(&self, tensors: usize) -> bool {
-        self.0.owners() == tensors
+    /// How many tensors have these bytes.
+    #[inline]
+    pub(crate) fn owners(&self) -> usize {
+        self.0.owners()
     }
 
     /// The mapping and the position in it, if the bytes are shared with other processes.

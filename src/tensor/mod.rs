@@ -430,9 +430,11 @@ impl Tensor {
             return Some(self.clone());
         }
         let base = self.base()?;
-        let alone = self.0.owners() == 1 && base.0.owners() == 1 && self.storage().is_of(2);
+        let alone = self.0.owners() == 1 && base.0.owners() == 1 && self.storage().owners() == 2;
         let is_whole = base.numel() == self.numel() && base.dtype() == self.dtype();
-        (alone && is_whole && base.base().is_none()).then(|| {
+        // An expanded part may have as many elements.
+        let is_dense = self.layout().is_non_overlapping_and_dense();
+        (alone && is_whole && is_dense && base.base().is_none()).then(|| {
             let flags = self.inherited_flags() | layout_flags(self.layout());
             Self::placed(
                 self.0.storage.clone(),

@@ -44,15 +44,7 @@ impl Batch {
                 ),
             ));
         }
-        if !matches!(target.dtype(), Dtype::I64 | Dtype::U8) {
-            throw(Error::dtype(
-                op,
-                format!(
-                    "target holds {}; class indices are i64 or u8: convert with `.to_dtype(I64)`",
-                    target.dtype()
-                ),
-            ));
-        }
+        check_is_classes(op, target);
         let gpu = gpu::of(op, &[input, target]);
         let classes = input.shape()[class_dim];
         let rows = input.dim() == 2;
@@ -117,6 +109,32 @@ impl Batch {
             }
         }
     }
+}
+
+#[track_caller]
+pub(super) fn check_is_classes(op: &str, target: &Tensor) {
+    if !matches!(target.dtype(), Dtype::I64 | Dtype::U8) {
+        let holds = target.dtype();
+        throw(Error::dtype(
+            op,
+            format!(
+                "target holds {holds}; class indices are i64 or u8: convert with `.to_dtype(I64)`"
+            ),
+        ));
+    }
+}
+
+#[track_caller]
+pub(super) fn check_smoothing(op: &str, smoothing: f64) {
+    if !(0.0..=1.0).contains(&smoothing) {
+        let message = format!("{smoothing}; it must be between 0 and 1");
+        throw(Error::argument(op, "label_smoothing", message));
+    }
+}
+
+/// What a loss's gradient is divided by: 1 in place of 0, where no row counts and all gradients are 0.
+pub(super) fn divisor(total: &Tensor) -> Tensor {
+    total + total.eq(0.0).to_dtype(total.dtype())
 }
 
 #[track_caller]

@@ -32,7 +32,7 @@ use crate::ops::checks::samples::{OpSample, Order, positive, values};
 use crate::ops::gpu::{self, Gpu};
 use crate::profiler;
 use crate::tensor::{Dtype, Tensor, dispatch};
-use batch::{Batch, check_weight};
+use batch::{Batch, check_smoothing, check_weight, divisor};
 use cpu::{Rows, backward_rows, forward_rows};
 
 impl Tensor {
@@ -90,13 +90,7 @@ impl Tensor {
     ) -> Tensor {
         crate::tensor::dtype::assert_real("cross_entropy", target.dtype());
         let smoothing = options.label_smoothing;
-        if !(0.0..=1.0).contains(&smoothing) {
-            throw(Error::argument(
-                "cross_entropy",
-                "label_smoothing",
-                format!("{smoothing}; it must be between 0 and 1"),
-            ));
-        }
+        check_smoothing("cross_entropy", smoothing);
         if target.dtype().is_floating_point() && target.shape() == self.shape() {
             return against_probabilities(self, target, options);
         }
@@ -131,7 +125,8 @@ fn fused(batch: &Batch, options: &CrossEntropyOptions, shape: &[usize], result: 
         move |ctx| {
             let x = ctx.get(&x);
             let (target, weight) = (ctx.get(&target), weight.as_ref().map(|w| ctx.get(w)));
-            let g = ctx.grad(0) / total;
+            // Where no row counts, all gradients are 0.
+            let g = if total == 0.0 { ctx.grad(0) } else { ctx.grad(0) / total };
             let saved = Batch { x, target, weight, ignore_index };
             smallvec![Some(if ctx.create_graph() {
                 saved.in_type(result, |saved| composed_backward(saved, &g, smoothing))
@@ -174,7 +169,7 @@ fn fused_on_gpu(
             let g = if each { ctx.grad(0).reshape([-1]) } else { ctx.grad(0) };
             let saved = Batch { x, target, weight, ignore_index };
             smallvec![Some(if ctx.create_graph() {
-                let g = total.map_or(g.clone(), |total| &g / total.to_dtype(g.dtype()));
+                let g = total.map_or(g.clone(), |total| &g / divisor(&total).to_dtype(g.dtype()));
                 saved.in_type(result, |saved| composed_backward(saved, &g, smoothing))
             } else {
                 cuda::backward(gpu, &saved, &ctx.get(&lse), &g, total.as_ref(), smoothing)

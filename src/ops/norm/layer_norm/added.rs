@@ -172,18 +172,30 @@ impl Saved {
         let narrow = (self.added != sum.dtype() && ctx.needs(1)).then_some(self.added);
         let dsum = dsum.map(|dsum| no_grad(|| dsum.to_dtype(sum.dtype())));
         let of_sum = cuda::Sum { dsum: dsum.as_ref(), added: narrow };
-        let is_wanted = ctx.needs(0) || ctx.needs(1);
-        let both = is_wanted.then(|| {
-            cuda::both(gpu, &dy, sum, n, weight, stats, self.centered, wanted, to, Some(of_sum))
-        });
-        let (dx, dadded, of_parameters) = both.flatten().unwrap_or_else(|| {
-            let dx = cuda::backward(gpu, &dy, sum, n, weight, stats, self.centered);
+        if !ctx.needs(0) && !ctx.needs(1) {
+            let of_parameters = cuda::parameters(gpu, &dy, sum, n, stats, wanted, to);
+            return self.together([None, None], of_parameters, places);
+        }
+        let (centered, of) = (self.centered, Some(of_sum));
+        let both = cuda::both(gpu, &dy, sum, n, weight, stats, centered, wanted, to, of);
+        let (dx, dadded, of_parameters) = both.unwrap_or_else(|| {
+            let dx = cuda::backward(gpu, &dy, sum, n, weight, stats, centered);
             let dx = no_grad(|| dsum.as_ref().map_or(dx.clone(), |dsum| &dx + dsum));
             let dadded = narrow.map(|dtype| no_grad(|| dx.to_dtype(dtype)));
             (dx, dadded, cuda::parameters(gpu, &dy, sum, n, stats, wanted, to))
         });
         let dadded = ctx.needs(1).then(|| dadded.unwrap_or_else(|| dx.clone()));
-        let mut grads: Grads = smallvec![ctx.needs(0).then_some(dx), dadded];
+        self.together([ctx.needs(0).then_some(dx), dadded], of_parameters, places)
+    }
+
+    /// The gradients of the terms, and those of the parameters that there are.
+    fn together(
+        &self,
+        [dx, dadded]: [Option<Tensor>; 2],
+        of_parameters: [Option<Tensor>; 2],
+        places: [Option<usize>; 2],
+    ) -> Grads {
+        let mut grads: Grads = smallvec![dx, dadded];
         for (grad, place) in of_parameters.into_iter().zip(places) {
             if place.is_some() {
                 grads.push(grad.map(|grad| grad.reshape_to(&self.shape)));

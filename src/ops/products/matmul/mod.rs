@@ -343,7 +343,7 @@ impl Tensor {
             }
         };
         let inputs = &inputs[..2 + bias.is_some() as usize];
-        record_with_tangent("linear", inputs, out, backward, |tangents, out| {
+        let out = record_with_tangent("linear", inputs, out, backward, |tangents, out| {
             let [dx, dw] = [&tangents[0], &tangents[1]].map(Option::as_ref);
             let db = tangents.get(2).and_then(Option::as_ref);
             sum_of([
@@ -351,7 +351,9 @@ impl Tensor {
                 dw.map(|dw| self.linear(dw, None)),
                 db.map(|db| db.expand(out.shape())),
             ])
-        })
+        });
+        out.add_to_sum();
+        out
     }
 }
 

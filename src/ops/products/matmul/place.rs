@@ -2,6 +2,7 @@
 
 use crate::autograd::no_grad;
 use crate::cpu::{numbers::widen::Real, products::gemm::Gemm};
+use crate::ops::compute_type;
 use crate::ops::gpu::{self, Gpu};
 use crate::profiler::flops;
 use crate::tensor::{Dtype, Tensor, dispatch};
@@ -51,7 +52,8 @@ fn on_gpu(gpu: Gpu, out: &Tensor, a: &Tensor, b: &Tensor, start: Start<'_>) {
         return;
     }
     if out.dtype() != a.dtype() {
-        return add(out, &cuda::product(gpu, a, b, &shape, None), start);
+        let [a, b] = [a, b].map(compute_type::widen);
+        return on_gpu(gpu, out, &a, &b, start);
     }
     let mut finish = Finish::new(out, shape[0], shape[1]);
     finish.out_row = out.strides()[0] as i64;
@@ -66,6 +68,10 @@ fn on_gpu(gpu: Gpu, out: &Tensor, a: &Tensor, b: &Tensor, start: Start<'_>) {
 #[track_caller]
 fn on_host(out: &Tensor, a: &Tensor, b: &Tensor, start: Start<'_>) {
     let shape = [out.shape()[0], out.shape()[1]];
+    if out.dtype() != a.dtype() {
+        let [a, b] = [a, b].map(compute_type::widen);
+        return on_host(out, &a, &b, start);
+    }
     if !matches!(a.dtype(), Dtype::F32 | Dtype::F64) {
         let row = match start {
             Start::Row(start) => Some(Epilogue { start, beta: 1.0, alpha: 1.0 }),

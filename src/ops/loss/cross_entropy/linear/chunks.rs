@@ -134,7 +134,7 @@ impl Call<'_> {
                 product_into(dw, &d.t(), &x, start);
             }
             if let Some(db) = &out.grads[2] {
-                db.add_(&d.sum_dim(&[0], false));
+                db.add_(&d.sum_as(&[0], false, db.dtype()));
             }
         }
         (out.losses, out.grads)

@@ -16,9 +16,9 @@ mod tests;
 
 pub use options::{Chunks, LinearCrossEntropyOptions};
 
-use super::CrossEntropyOptions;
 #[cfg(test)]
 use super::Reduction;
+use super::{CrossEntropyOptions, batch::check_smoothing};
 use crate::amp::{self, Region};
 use crate::error::{Error, throw};
 #[cfg(test)]
@@ -39,8 +39,8 @@ const WHOLE: usize = 1 << 24;
 /// `[N, d..]` or `[N, C, d..]`. More dimensions of samples are to be flattened.
 ///
 /// [`Chunks`] says when it works in chunks. Class probabilities and weights of more than two dimensions never do.
-/// In autocast the product is of the half type and the loss f32; the gradient of an f32 weight is summed in f32, and
-/// never rounded.
+/// In autocast the product is of the half type and the loss f32. In chunks the gradient of an f32 weight or bias is summed
+/// in f32 and never rounded; of all scores at once it is a half, as a linear layer's.
 ///
 /// ```
 /// use torchrs::{Dtype, Tensor};
@@ -69,12 +69,14 @@ pub fn linear_cross_entropy(
         && let Some(region) = Region::enter("linear", &[Some(input)])
     {
         let (x, w, b) = (region.cast(input), region.cast(linear_weight), region.cast(bias));
+        // f64 is a wish for precision, and is not cast.
+        let result = if x.dtype() == Dtype::F64 { Dtype::F64 } else { Dtype::F32 };
         return region.run(|_| match rows {
             Some(rows) => {
                 let layer = Layer { weight: linear_weight, bias, used: (w, b) };
-                in_chunks(&x, layer, target, &options, rows, Dtype::F32)
+                in_chunks(&x, layer, target, &options, rows, result)
             }
-            None => whole(&x, &w, b.as_ref(), target, &options, Dtype::F32),
+            None => whole(&x, &w, b.as_ref(), target, &options, result),
         });
     }
     match rows {
@@ -119,10 +121,7 @@ fn check(input: &Tensor, weight: &Tensor, target: &Tensor, options: &LinearCross
     if options.chunks == Chunks::Rows(0) {
         throw(Error::argument(OP, "chunks", "Rows(0); a chunk has at least one row"));
     }
-    if !(0.0..=1.0).contains(&options.label_smoothing) {
-        let message = format!("{}; it must be between 0 and 1", options.label_smoothing);
-        throw(Error::argument(OP, "label_smoothing", message));
-    }
+    check_smoothing(OP, options.label_smoothing);
 }
 
 /// The rows of a chunk; none where all scores are made.

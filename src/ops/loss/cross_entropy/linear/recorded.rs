@@ -2,11 +2,11 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::super::batch::{check_targets, check_weight};
+use super::super::batch::{check_is_classes, check_targets, check_weight, divisor};
 use super::super::{Reduction, composed_backward, cuda};
 use super::chunks::{Call, Grads as Made, How, Losses, Total, Upstream};
 use super::{LinearCrossEntropyOptions, OP};
-use crate::autograd::{BackwardCtx, Grads, SavedTensor, is_grad_enabled, no_grad, record};
+use crate::autograd::{BackwardCtx, Grads, is_grad_enabled, no_grad, record};
 use crate::error::{Error, throw};
 use crate::ops::{gpu, gradients};
 use crate::profiler;
@@ -47,9 +47,9 @@ pub(super) fn in_chunks(
     let (loss, total) = no_grad(|| reduced(&call, losses, options.reduction, target, result));
     let inputs: SmallVec<[&Tensor; 3]> =
         [Some(input), Some(*weight), *bias].into_iter().flatten().collect();
+    // The gradients are the closure's alone: no hooks of saved tensors keep them.
     record(OP, &inputs, loss, |saver| {
         let saved = [Some(input), Some(*weight), *bias].map(|t| t.map(|t| saver.save(t)));
-        let grads = grads.map(|grad| grad.map(|grad| saver.save(&grad)));
         let shape = input.layout().shape.clone();
         let types = [Some(input), Some(*weight), *bias].map(|t| t.map(Tensor::dtype));
         let left = if first.is_some() { None } else { total.clone() };
@@ -61,9 +61,9 @@ pub(super) fn in_chunks(
             let operands = saved.each_ref().map(|t| t.as_ref().map(|t| ctx.get(t)));
             if ctx.create_graph() {
                 let g = match &total {
-                    Some(Total::Number(total)) => g / *total,
-                    Some(Total::Tensor(total)) => &g / total.to_dtype(g.dtype()),
-                    None => g,
+                    Some(Total::Number(total)) if *total != 0.0 => g / *total,
+                    Some(Total::Tensor(total)) => &g / divisor(total).to_dtype(g.dtype()),
+                    _ => g,
                 };
                 return composed(ctx, &how, &operands, &g, result);
             }
@@ -109,13 +109,7 @@ fn checked(
             ),
         ))
     }
-    if !matches!(target.dtype(), Dtype::I64 | Dtype::U8) {
-        let holds = target.dtype();
-        let message = format!(
-            "target holds {holds}; class indices are i64 or u8: convert with `.to_dtype(I64)`"
-        );
-        throw(Error::dtype(OP, message))
-    }
+    check_is_classes(OP, target);
     let classes = w.shape()[0];
     let target = no_grad(|| target.untracked().to_dtype(Dtype::I64).contiguous().reshape([-1]));
     let ignore_index = options.ignore_index.unwrap_or(-100);
@@ -155,15 +149,13 @@ fn reduced(
 /// What forward has made, times the loss's gradient over what is left of the mean's divisor. Where the graph is not kept
 /// this is its only use, and nothing is copied.
 #[track_caller]
-fn scaled(
-    ctx: &BackwardCtx<'_>,
-    grads: &[Option<SavedTensor>; 3],
-    g: &Tensor,
-    left: Option<&Total>,
-) -> Made {
+fn scaled(ctx: &BackwardCtx<'_>, grads: &Made, g: &Tensor, left: Option<&Total>) -> Made {
     no_grad(|| {
-        let own = |grad: Tensor| if ctx.keeps_graph() { grad.clone_contiguous() } else { grad };
-        let made = [0, 1, 2].map(|i| ctx.get_for(i, &grads[i]).map(own));
+        let own = |grad: &Tensor| match ctx.keeps_graph() {
+            true => grad.clone_contiguous(),
+            false => grad.clone(),
+        };
+        let made = [0, 1, 2].map(|i| grads[i].as_ref().filter(|_| ctx.needs(i)).map(own));
         let list: Vec<Tensor> = made.iter().flatten().cloned().collect();
         match gpu::of(OP, &[g]) {
             Some(gpu) => {

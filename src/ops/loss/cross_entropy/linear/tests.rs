@@ -131,11 +131,13 @@ fn small_gradients_of_f16_are_not_lost() {
 /// In autocast a weight of f32 gets its gradient in f32, with nothing rounded to the half type.
 fn in_autocast(device: Device) {
     let f32 = |t: Tensor| t.to_dtype(Dtype::F32).to_device(device);
-    // Sums of these are no numbers of eight bits.
-    let x = f32(Tensor::from([[1.0f64, 0.5], [1.0 / 128.0, 2.0], [1.0, 1.0]])).requires_grad_(true);
+    // Sums of these are no numbers of eight bits, of a chunk neither.
+    let x = f32(Tensor::from([[1.0f64, 0.5], [1.0 / 512.0, 2.0], [1.0, 1.0]])).requires_grad_(true);
     let w = f32(Tensor::zeros([2, 2], Dtype::F64)).requires_grad_(true);
+    let b = f32(Tensor::zeros([2], Dtype::F64)).requires_grad_(true);
     let target = Tensor::from([0i64, 0, 0]).to_device(device);
     let options = LinearCrossEntropyOptions {
+        linear_bias: Some(b.clone()),
         chunks: Chunks::Rows(2),
         reduction: Reduction::Sum,
         ..Default::default()
@@ -147,8 +149,18 @@ fn in_autocast(device: Device) {
     loss.backward();
     let (dx, dw) = (x.grad().unwrap(), w.grad().unwrap());
     assert_eq!((dx.dtype(), dw.dtype()), (Dtype::F32, Dtype::F32));
-    let want = -(2.0 + 1.0 / 128.0) / 2.0;
+    let want = -(2.0 + 1.0 / 512.0) / 2.0;
     assert_eq!(dw.cpu().to_vec::<f32>()[0], want, "{dw:?}");
+    assert_eq!(b.grad().unwrap().cpu().to_vec::<f32>(), [-1.5, 1.5]);
+    // f64 is not cast.
+    let [x, w] = [&x, &w].map(|t| t.detach().to_dtype(Dtype::F64));
+    for chunks in [Chunks::Rows(2), Chunks::Whole] {
+        let options = LinearCrossEntropyOptions { chunks, ..Default::default() };
+        let loss = crate::amp::autocast(device, Dtype::BF16, || {
+            linear_cross_entropy(&x, &w, &target, options)
+        });
+        assert_eq!(loss.dtype(), Dtype::F64);
+    }
 }
 
 #[test]
@@ -209,4 +221,46 @@ fn what_does_not_fit_is_named() {
     ] {
         assert!(parts.iter().all(|part| message.contains(part)), "{message}: {parts:?}");
     }
+}
+
+/// What hooks of saved tensors keep is theirs; a loss of which no row counts has gradients of 0, also recorded ones.
+fn others_tensors_and_no_rows(device: Device) {
+    let leaf = |shape: &[usize]| Tensor::ones(shape, (Dtype::F32, device)).requires_grad_(true);
+    let (x, w) = (leaf(&[3, 2]), leaf(&[4, 2]));
+    let options = || LinearCrossEntropyOptions { chunks: Chunks::Rows(2), ..Default::default() };
+    let target = Tensor::from([2i64, 0, 1]).to_device(device);
+    let kept = std::sync::Arc::new(parking_lot::Mutex::new(Vec::<(Tensor, Tensor)>::new()));
+    let pack = {
+        let kept = kept.clone();
+        move |t: &Tensor| {
+            kept.lock().push((t.clone(), t.clone_contiguous()));
+            t.clone()
+        }
+    };
+    let loss = autograd::saved_tensors_hooks(
+        pack,
+        |t: &Tensor| t.clone(),
+        || linear_cross_entropy(&x, &w, &target, options()),
+    );
+    (loss * 2.0).backward();
+    assert!(!kept.lock().is_empty());
+    assert!(kept.lock().iter().all(|(theirs, before)| theirs.equal(before)));
+    let none = Tensor::from([-100i64; 3]).to_device(device);
+    for mode in [GraphMode::Free, GraphMode::Create] {
+        let plain = x.linear(&w, None).cross_entropy(&none);
+        for loss in [linear_cross_entropy(&x, &w, &none, options()), plain] {
+            assert!(loss.item().is_nan(), "a mean of none");
+            for grad in autograd::grad(&[&loss], &[&x, &w], &[None], mode).into_iter().flatten() {
+                assert_eq!(grad.abs().sum().item(), 0.0, "{mode:?} {grad:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn hooks_keep_their_own_and_no_rows_give_zeros() {
+    others_tensors_and_no_rows(Device::Cpu);
+    let test =
+        "ops::loss::cross_entropy::linear::tests::hooks_keep_their_own_and_no_rows_give_zeros";
+    on_gpu(test, || others_tensors_and_no_rows(Device::Cuda(0)));
 }
