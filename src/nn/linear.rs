@@ -2,8 +2,9 @@
 
 use super::display::python_bool;
 use super::functional::{LinearCrossEntropyOptions, linear_cross_entropy};
-use super::{Forward, Module, Parameter, init};
+use super::{Forward, Module, Parameter, calls, init};
 use crate::error::{Error, throw};
+use crate::ops::{Activation, Layer, fused_feed_forward};
 use crate::tensor::{Dtype, Tensor};
 
 /// `y = x A^T + b` on the last dimension (`torch.nn.Linear`). Weight and bias start uniform within
@@ -78,6 +79,32 @@ impl Linear {
         let linear_bias = self.bias.as_deref().cloned();
         let options = LinearCrossEntropyOptions { linear_bias, ..options };
         linear_cross_entropy(input, &self.weight, target, options)
+    }
+
+    /// `second` of a function of what this layer gives, as the position-wise feed-forward network of a transformer:
+    /// [`Tensor::feed_forward`].
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{Forward, Linear}, ops::Activation};
+    /// let (first, second) = (Linear::new(4, 16), Linear::new(16, 4));
+    /// let x = Tensor::randn([2, 4], Dtype::F32);
+    /// let y = first.feed_forward(&x, Activation::Relu, &second);
+    /// assert!(y.allclose(&second.forward(&first.forward(&x).relu()), Default::default()));
+    /// ```
+    ///
+    /// # Panics
+    /// As [`Tensor::linear`], of both layers.
+    #[track_caller]
+    pub fn feed_forward(&self, input: &Tensor, activation: Activation, second: &Linear) -> Tensor {
+        let fused = match calls::is_logged() {
+            true => None,
+            false => fused_feed_forward(input, self.layer(), activation, second.layer()),
+        };
+        fused.unwrap_or_else(|| second.forward(&activation.apply(&self.forward(input))))
+    }
+
+    fn layer(&self) -> Layer<'_> {
+        Layer { weight: &self.weight, bias: self.bias.as_deref(), is_turned: false }
     }
 
     fn settings(&self) -> String {

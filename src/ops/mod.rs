@@ -53,6 +53,8 @@ pub use loss::cross_entropy::{
 pub use loss::ctc_loss::{CTCLossOptions, ctc_loss};
 pub(crate) use norm::batch_norm::{Norm, Options as NormOptions};
 pub use pool::max::{Pool1dOptions, Pool2dOptions, Pool3dOptions, PoolOptions};
+pub use products::matmul::feed_forward::Activation;
+pub(crate) use products::matmul::feed_forward::{Layer, fused_feed_forward};
 pub use reduce::distinct::Unique;
 pub use reduce::sort::Interpolation;
 pub use shape::pad::PadMode;

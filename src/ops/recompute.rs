@@ -120,12 +120,17 @@ fn checkpointed(f: Function, inputs: &[&Tensor], selective: bool) -> Vec<Tensor>
     with_role(segment.results.is_some().then(|| Role::Keeping(segment.clone())), run)
 }
 
+/// Whether a selective checkpoint runs, which keeps results of some ops.
+pub(in crate::ops) fn is_selective() -> bool {
+    ROLE.with_borrow(Option::is_some)
+}
+
 /// What the op `op` computes at its heart, without history, if a selective checkpoint has kept it in its first run and
 /// runs a second time. (No closure: in one the line of the program is not known.)
 #[track_caller]
 #[inline]
 pub(in crate::ops) fn recalled<const N: usize>(op: &'static str) -> Option<[Tensor; N]> {
-    match ROLE.with_borrow(Option::is_some) {
+    match is_selective() {
         false => None,
         true => recalled_by_role(op),
     }
@@ -147,7 +152,7 @@ fn recalled_by_role<const N: usize>(op: &'static str) -> Option<[Tensor; N]> {
 /// Keeps what was computed in place of what [`recalled`] did not have, in a selective checkpoint's first run.
 #[inline]
 pub(in crate::ops) fn keep<const N: usize>(op: &'static str, results: [Tensor; N]) -> [Tensor; N] {
-    if ROLE.with_borrow(Option::is_some) {
+    if is_selective() {
         keep_by_role(op, &results);
     }
     results

@@ -3,8 +3,9 @@
 use super::super::decoder::KeyValueCache;
 use super::{GPT2Activation, GPT2Config};
 use crate::error::{Error, throw};
+use crate::nn::calls::is_logged;
 use crate::nn::{Dropout, Forward, LayerNorm, Module, Parameter, init::normal_};
-use crate::ops::AttentionOptions;
+use crate::ops::{Activation, AttentionOptions, Layer, fused_feed_forward};
 use crate::tensor::{Dtype, Tensor};
 
 /// A linear layer whose weight is the other way round (`transformers.pytorch_utils.Conv1D`).
@@ -25,6 +26,10 @@ impl Conv1D {
         let weight = Parameter::new(Tensor::empty([nx, nf], Dtype::F32));
         normal_(&weight, 0.0, std);
         Conv1D { weight, bias: Parameter::new(Tensor::zeros([nf], Dtype::F32)) }
+    }
+
+    fn layer(&self) -> Layer<'_> {
+        Layer { weight: &self.weight, bias: Some(&self.bias), is_turned: true }
     }
 
     fn settings(&self) -> String {
@@ -151,8 +156,14 @@ impl Forward for GPT2MLP {
     #[track_caller]
     #[crate::nn::forward]
     fn forward(&self, x: &Tensor) -> Tensor {
-        let inner = self.act.apply(&self.c_fc.forward(x));
-        self.dropout.forward(&self.c_proj.forward(&inner))
+        let activation: Activation = self.act.into();
+        let fused = match is_logged() {
+            true => None,
+            false => fused_feed_forward(x, self.c_fc.layer(), activation, self.c_proj.layer()),
+        };
+        let out =
+            fused.unwrap_or_else(|| self.c_proj.forward(&activation.apply(&self.c_fc.forward(x))));
+        self.dropout.forward(&out)
     }
 }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, throw};
-use crate::tensor::Tensor;
+use crate::ops::Activation;
 
 /// The settings of a GPT-2 (`transformers.GPT2Config`), by Hugging Face's names, so that a
 /// `config.json` can be read by serde; keys that are not here are ignored.
@@ -138,29 +138,29 @@ impl GPT2Config {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum GPT2Activation {
-    /// [`Tensor::gelu_tanh`].
+    /// [`Tensor::gelu_tanh`](crate::Tensor::gelu_tanh).
     #[default]
     #[serde(alias = "gelu_pytorch_tanh")]
     GeluNew,
-    /// [`Tensor::gelu`].
+    /// [`Tensor::gelu`](crate::Tensor::gelu).
     Gelu,
-    /// [`Tensor::relu`].
+    /// [`Tensor::relu`](crate::Tensor::relu).
     Relu,
-    /// [`Tensor::silu`].
+    /// [`Tensor::silu`](crate::Tensor::silu).
     #[serde(alias = "swish")]
     Silu,
-    /// [`Tensor::tanh`].
+    /// [`Tensor::tanh`](crate::Tensor::tanh).
     Tanh,
 }
 
-impl GPT2Activation {
-    pub(super) fn apply(self, x: &Tensor) -> Tensor {
-        match self {
-            GPT2Activation::GeluNew => x.gelu_tanh(),
-            GPT2Activation::Gelu => x.gelu(),
-            GPT2Activation::Relu => x.relu(),
-            GPT2Activation::Silu => x.silu(),
-            GPT2Activation::Tanh => x.tanh(),
+impl From<GPT2Activation> for Activation {
+    fn from(activation: GPT2Activation) -> Activation {
+        match activation {
+            GPT2Activation::GeluNew => Activation::GeluTanh,
+            GPT2Activation::Gelu => Activation::Gelu,
+            GPT2Activation::Relu => Activation::Relu,
+            GPT2Activation::Silu => Activation::Silu,
+            GPT2Activation::Tanh => Activation::Tanh,
         }
     }
 }

@@ -170,6 +170,12 @@ impl Drop for Watched {
     }
 }
 
+/// Whether calls are noted with what goes in and out: then modules compute one by one.
+pub(crate) fn is_logged() -> bool {
+    modules::is_watched()
+        && RUNNING.with_borrow(|running| running.as_ref().is_some_and(|r| r.log.is_some()))
+}
+
 /// Notes that `module` has computed `output`, in one pass with the module before it.
 #[track_caller]
 pub(crate) fn passed<M: Module>(module: &M, output: &Tensor) {

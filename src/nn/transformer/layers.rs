@@ -2,6 +2,7 @@
 
 use super::attention::{AttentionWeights, MultiheadAttention, MultiheadAttentionOptions};
 use crate::nn::{Dropout, Forward, LayerNorm, Linear, Module};
+use crate::ops::Activation;
 use crate::tensor::Tensor;
 
 /// The function between the two linear layers of the feed-forward part.
@@ -96,11 +97,14 @@ impl TransformerOptions {
         dropout: &Dropout,
         second: &Linear,
     ) -> Tensor {
-        let hidden = first.forward(x);
-        let active = match self.activation {
-            TransformerActivation::Relu => hidden.relu(),
-            TransformerActivation::Gelu => hidden.gelu(),
+        let activation = match self.activation {
+            TransformerActivation::Relu => Activation::Relu,
+            TransformerActivation::Gelu => Activation::Gelu,
         };
+        if !dropout.is_training() || dropout.p() == 0.0 {
+            return first.feed_forward(x, activation, second);
+        }
+        let active = activation.apply(&first.forward(x));
         second.forward(&dropout.forward(&active))
     }
 }

@@ -155,8 +155,14 @@ pub const ROWS: &[Row] = &[
     ),
     (
         "libraries/cublaslt/mod.rs",
-        "Epilogue::Plain => 1,|Epilogue::Bias => 4,|Epilogue::LeftSums => 512,|Epilogue::RightSums => 256,",
+        "Epilogue::Plain => 1,|Epilogue::Bias => 4,|Epilogue::LeftSums => 512,|Epilogue::RightSums => 256,|\
+         Epilogue::Active(Activation::Relu) => 134,|Epilogue::Active(Activation::GeluTanh) => 164,|\
+         Epilogue::Backward(Activation::Relu) => 152,|Epilogue::Backward(Activation::GeluTanh) => 208,",
         &[
+            (134, "CUBLASLT_EPILOGUE_RELU_AUX_BIAS"),
+            (164, "CUBLASLT_EPILOGUE_GELU_AUX_BIAS"),
+            (152, "CUBLASLT_EPILOGUE_DRELU_BGRAD"),
+            (208, "CUBLASLT_EPILOGUE_DGELU_BGRAD"),
             (1, "CUBLASLT_EPILOGUE_DEFAULT"),
             (4, "CUBLASLT_EPILOGUE_BIAS"),
             (512, "CUBLASLT_EPILOGUE_BGRADB"),
@@ -165,8 +171,11 @@ pub const ROWS: &[Row] = &[
     ),
     (
         "libraries/cublaslt/mod.rs",
-        "TURN_A: c_int = 3;|TURN_B: c_int = 4;|EPILOGUE: c_int = 7;|BIAS_POINTER: c_int = 8;|BIAS_TYPE: c_int = 26;",
+        "TURN_A: c_int = 3;|TURN_B: c_int = 4;|EPILOGUE: c_int = 7;|BIAS_POINTER: c_int = 8;|\
+         KEPT_POINTER: c_int = 11;|KEPT_STEP: c_int = 12;|BIAS_TYPE: c_int = 26;",
         &[
+            (11, "CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER"),
+            (12, "CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD"),
             (3, "CUBLASLT_MATMUL_DESC_TRANSA"),
             (4, "CUBLASLT_MATMUL_DESC_TRANSB"),
             (7, "CUBLASLT_MATMUL_DESC_EPILOGUE"),

@@ -88,7 +88,8 @@ pub(super) fn product(
         let problem =
             Problem { kind, wide, size, batch: 1, left, right, start: lie, out: result, epilogue };
         let (left, right) = (a.device_ptr(), b.device_ptr());
-        let addresses = Addresses { left, right, start: at, out: to, vector };
+        let kept = std::ptr::null_mut();
+        let addresses = Addresses { left, right, start: at, out: to, vector, kept };
         // SAFETY: tensors of this GPU that lie as described; the result is new, or what is added.
         unsafe { start_product(gpu, &problem, addresses, (alpha, beta)) }
     };
@@ -154,7 +155,8 @@ pub(super) fn products(gpu: Gpu, out: &Tensor, a: &Tensor, b: &Tensor, batch: &[
         let from = |t: &Tensor, at: i64| t.device_ptr().wrapping_offset(at as isize);
         let to = from(out, at[2]);
         let (left, right) = (from(&a, at[0]), from(&b, at[1]));
-        let addresses = Addresses { left, right, start: to, out: to, vector: std::ptr::null_mut() };
+        let none = std::ptr::null_mut();
+        let addresses = Addresses { left, right, start: to, out: to, vector: none, kept: none };
         // SAFETY: tensors of this GPU that lie as described; the result is new.
         if !unsafe { start_product(gpu, &problem, addresses, (1.0, 0.0)) } {
             return false;
@@ -254,6 +256,7 @@ pub(super) fn weight_and_bias(g: &Tensor, x: &Tensor, how: Weight) -> Option<(Te
         start: out,
         out,
         vector: bias.device_ptr(),
+        kept: std::ptr::null_mut(),
     };
     // SAFETY: addresses of dense tensors of the problem's sizes, of which the results are new.
     unsafe { start_product(gpu, &problem, addresses, (1.0, 0.0)) }.then_some((weight, bias))

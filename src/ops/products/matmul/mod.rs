@@ -12,11 +12,13 @@
 //! itself at twice f32's rate ([`pairs`](crate::cpu::products::pairs)) it takes subnormal operands and results for 0, as
 //! it does for PyTorch.
 
+mod active;
 mod batch;
 mod cpu;
 mod cublaslt;
 pub(in crate::ops) mod cuda;
 mod epilogue;
+pub(in crate::ops) mod feed_forward;
 pub(in crate::ops) mod place;
 pub(in crate::ops) mod subtract;
 
@@ -529,7 +531,8 @@ pub(in crate::ops) fn samples() -> Vec<OpSample> {
         let inputs = [values(a, 1), values(b, 2)];
         OpSample::new(format!("matmul({a:?}, {b:?})"), inputs, |x| x[0].matmul(&x[1])).slack(4.0)
     };
-    vec![
+    let mut all = feed_forward::samples();
+    all.extend([
         matmul(&[3, 4], &[4, 2]),
         matmul(&[4], &[4]),
         matmul(&[3, 4], &[4]),
@@ -555,7 +558,8 @@ pub(in crate::ops) fn samples() -> Vec<OpSample> {
             x[0].linear(&x[1], None)
         })
         .slack(4.0),
-    ]
+    ]);
+    all
 }
 
 /// `matmul` by its definition for batches of matrices that broadcast, which the fast one is tested

@@ -68,6 +68,7 @@ fn by_library(gpu: Gpu, out: &Tensor, a: &Tensor, b: &Tensor) -> bool {
         start: at,
         out: at,
         vector: std::ptr::null_mut(),
+        kept: std::ptr::null_mut(),
     };
     // SAFETY: tensors of this GPU that lie as described; the result is what is added.
     unsafe { start_product(gpu, &problem, addresses, (-1.0, 1.0)) }

@@ -54,8 +54,13 @@ impl Kind {
     }
 
     /// Whether products of this type have an epilogue: sums of f64 have none, and cuBLASLt refuses what asks for it.
+    /// Activation functions are left to halves.
     pub fn has(self, epilogue: Epilogue) -> bool {
-        self != Kind::F64 || epilogue == Epilogue::Plain
+        match epilogue {
+            Epilogue::Plain => true,
+            Epilogue::Active(_) | Epilogue::Backward(_) => matches!(self, Kind::F16 | Kind::BF16),
+            _ => self != Kind::F64,
+        }
     }
 
     /// `cublasComputeType_t`, and the type of scales.
@@ -90,6 +95,35 @@ pub enum Epilogue {
     LeftSums,
     /// The sums of the right operand along the depth.
     RightSums,
+    /// A row is added to each row, and a function taken of the sums; what its derivative needs is kept.
+    Active(Activation),
+    /// The derivative of a function by what was kept, and the sums of the result's rows: the gradient of the row that was
+    /// added.
+    Backward(Activation),
+}
+
+/// Functions that products end with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Activation {
+    /// The larger of x and 0. A bit of each element is kept.
+    Relu,
+    /// GELU by the hyperbolic tangent. Its operands are kept.
+    GeluTanh,
+}
+
+impl Activation {
+    /// From one row of what is kept to the next, of rows of `n`: elements of the result's type, or bits.
+    pub fn kept_step(self, n: usize) -> usize {
+        match self {
+            Activation::Relu => n.next_multiple_of(128),
+            Activation::GeluTanh => n,
+        }
+    }
+
+    /// Whether cuBLASLt keeps what is needed for rows of `n`.
+    pub fn takes(self, n: usize) -> bool {
+        self == Activation::Relu || n.is_multiple_of(8)
+    }
 }
 
 impl Epilogue {
@@ -100,6 +134,10 @@ impl Epilogue {
             Epilogue::Bias => 4,
             Epilogue::LeftSums => 512,
             Epilogue::RightSums => 256,
+            Epilogue::Active(Activation::Relu) => 134,
+            Epilogue::Active(Activation::GeluTanh) => 164,
+            Epilogue::Backward(Activation::Relu) => 152,
+            Epilogue::Backward(Activation::GeluTanh) => 208,
         }
     }
 }
@@ -140,15 +178,18 @@ pub struct Addresses {
     pub out: *mut u8,
     /// The epilogue's vector.
     pub vector: *mut u8,
+    /// What an activation function keeps for its derivative.
+    pub kept: *mut u8,
 }
 
 impl Addresses {
-    /// To which powers of two, 256 at the most, the operands' addresses are aligned. The epilogue's vector counts with
-    /// the result, as in PyTorch: cuBLASLt is not told of its alignment by itself.
+    /// To which powers of two, 256 at the most, the operands' addresses are aligned. The epilogue's vector and what is
+    /// kept count with the result, as in PyTorch: cuBLASLt is not told of their alignment by itself.
     fn alignment(&self) -> [u32; 4] {
         let of = |at: usize| 1 << at.trailing_zeros().min(8);
         let [left, right, start] = [self.left, self.right, self.start].map(|at| of(at as usize));
-        [right, left, start, of(self.out as usize | self.vector as usize)]
+        let results = self.out as usize | self.vector as usize | self.kept as usize;
+        [right, left, start, of(results)]
     }
 }
 
@@ -167,7 +208,7 @@ impl Drop for Owned {
 
 /// A problem's descriptions and its algorithm.
 struct Plan {
-    /// Its vector's address is that of the product that is started under the lock.
+    /// The epilogue's addresses are those of the product that is started under the lock.
     description: Mutex<Owned>,
     layouts: [Owned; 4],
     algorithm: [u64; 8],
@@ -210,12 +251,12 @@ pub unsafe fn product(
     let key = (device, *problem, at.alignment());
     let plan = match PLANS.get(&key) {
         Some(plan) => plan,
-        None => PLANS.get_or_insert(key, make(table, key, at.vector)?.map(Arc::new)),
+        None => PLANS.get_or_insert(key, make(table, key, &at)?.map(Arc::new)),
     };
     let Some(plan) = plan else { return Ok(false) };
     if traffic::is_counted() {
         let start = if beta == 0.0 { std::ptr::null() } else { at.start };
-        traffic::called("cublasLtMatmul", &[at.left, at.right, start, at.out, at.vector]);
+        traffic::called("cublasLtMatmul", &[at.left, at.right, start, at.out, at.vector, at.kept]);
     }
     let workspace = Block::on(plan.workspace, stream)?;
     let (single, double) = ([alpha as f32, beta as f32], [alpha, beta]);
@@ -230,9 +271,7 @@ pub unsafe fn product(
     // SAFETY: objects of this library that the plan owns; the caller answers for the addresses; the workspace goes
     // back to its own stream's pool.
     unsafe {
-        if problem.epilogue != Epilogue::Plain {
-            describe(table, description.object, BIAS_POINTER, &at.vector)?;
-        }
+        addresses(table, description.object, problem.epilogue, &at)?;
         table.cublasLtMatmul(
             handle(device)?,
             description.object,
@@ -259,6 +298,8 @@ const TURN_A: c_int = 3;
 const TURN_B: c_int = 4;
 const EPILOGUE: c_int = 7;
 const BIAS_POINTER: c_int = 8;
+const KEPT_POINTER: c_int = 11;
+const KEPT_STEP: c_int = 12;
 const BIAS_TYPE: c_int = 26;
 
 /// Sets an attribute of a product's description.
@@ -274,6 +315,28 @@ unsafe fn describe<T>(
     let at = (&raw const *value).cast();
     // SAFETY: the caller's promise; the library copies the value.
     unsafe { table.cublasLtMatmulDescSetAttribute(description, attribute, at, size_of::<T>()) }
+}
+
+/// Sets the epilogue's addresses.
+///
+/// # Safety
+/// The object is a product's description.
+unsafe fn addresses(
+    table: &Table,
+    description: Object,
+    epilogue: Epilogue,
+    at: &Addresses,
+) -> Result<()> {
+    // SAFETY: attributes of this type.
+    unsafe {
+        if epilogue != Epilogue::Plain {
+            describe(table, description, BIAS_POINTER, &at.vector)?;
+        }
+        if matches!(epilogue, Epilogue::Active(_) | Epilogue::Backward(_)) {
+            describe(table, description, KEPT_POINTER, &at.kept)?;
+        }
+    }
+    Ok(())
 }
 
 /// Describes a matrix of a batch, `rows` x `columns` row by row unless it is turned.
@@ -305,8 +368,8 @@ fn layout(
     }
 }
 
-/// Describes a problem's product, with a vector of the epilogue.
-fn description(table: &Table, problem: &Problem, vector: *mut u8) -> Result<Owned> {
+/// Describes a problem's product, with the addresses of a first one.
+fn description(table: &Table, problem: &Problem, at: &Addresses) -> Result<Owned> {
     let (Problem { kind, left, right, epilogue, .. }, mut object) = (*problem, Object::default());
     let (compute, scale) = kind.compute();
     // SAFETY: writes one object; attributes get values of their types.
@@ -318,14 +381,17 @@ fn description(table: &Table, problem: &Problem, vector: *mut u8) -> Result<Owne
         describe(table, object, EPILOGUE, &epilogue.number())?;
         if epilogue != Epilogue::Plain {
             describe(table, object, BIAS_TYPE, &kind.number())?;
-            describe(table, object, BIAS_POINTER, &vector)?;
         }
+        if let Epilogue::Active(of) | Epilogue::Backward(of) = epilogue {
+            describe(table, object, KEPT_STEP, &(of.kept_step(problem.size[1]) as i64))?;
+        }
+        addresses(table, object, epilogue, at)?;
         Ok(description)
     }
 }
 
-/// The plan of a problem, if cuBLASLt computes it, with a first vector of the epilogue.
-fn make(table: &Table, (device, problem, alignment): Key, vector: *mut u8) -> Result<Option<Plan>> {
+/// The plan of a problem, if cuBLASLt computes it, with the addresses of a first product.
+fn make(table: &Table, (device, problem, alignment): Key, at: &Addresses) -> Result<Option<Plan>> {
     let Problem { kind, size: [m, n, k], batch, left, right, start, out, wide, .. } = problem;
     let result = if wide { Kind::F32 } else { kind };
     let layouts = [
@@ -334,7 +400,7 @@ fn make(table: &Table, (device, problem, alignment): Key, vector: *mut u8) -> Re
         layout(table, result, batch, m, n, start)?,
         layout(table, result, batch, m, n, out)?,
     ];
-    let description = description(table, &problem, vector)?;
+    let description = description(table, &problem, at)?;
     let (mut preference, mut count) = (Object::default(), 0);
     let nothing = Status::NOT_SUPPORTED;
     let mut choice =
@@ -395,7 +461,7 @@ mod tests {
         let stream = Stream::current(0).unwrap();
         let block = Block::on(8 * MOST_PLANS, stream).unwrap();
         let at = block.as_ptr();
-        let at = Addresses { left: at, right: at, start: at, out: at, vector: at };
+        let at = Addresses { left: at, right: at, start: at, out: at, vector: at, kept: at };
         let left = Lie { turned: false, step: 1, batch: 0 };
         for n in 1..MOST_PLANS + 2 {
             let row = Lie { step: n as i64, ..left };

@@ -39,6 +39,13 @@ const BIAS_GRADIENT: i32 = 512;
 /// The same of the first operand.
 const BIAS_GRADIENT_FIRST: i32 = 256;
 
+/// Activation functions of sums with a bias, which keep what their derivatives need.
+const RELU: i32 = 134;
+const GELU: i32 = 164;
+/// Their derivatives, with the gradient of the bias.
+const RELU_GRADIENT: i32 = 152;
+const GELU_GRADIENT: i32 = 208;
+
 /// `cudaDataType_t`.
 const F32: i32 = 0;
 const F64: i32 = 1;
@@ -58,6 +65,13 @@ struct Product {
 
 fn layout(handle: Handle) -> Outcome<Layout> {
     Ok(*LAYOUTS.get(handle).map_err(|_| Status::INVALID_VALUE)?.lock())
+}
+
+/// Whether the distance of the columns that a function keeps is one that cuBLASLt takes.
+fn is_kept(description: &Description, results: &Layout) -> bool {
+    let unit = if matches!(description.epilogue, RELU | RELU_GRADIENT) { 128 } else { 8 };
+    let step = description.kept_step;
+    step >= results.rows as i64 && step % unit == 0
 }
 
 /// Whether the descriptions fit each other, and are of products that cuBLASLt computes.
@@ -98,6 +112,9 @@ fn product(description: Handle, layouts: [Handle; 4]) -> Outcome<Product> {
         // Sums of f64 have no other epilogue.
         BIAS => kind != F64 && !wide,
         BIAS_GRADIENT | BIAS_GRADIENT_FIRST => kind != F64 && !wide && results.batch == 1,
+        RELU | GELU | RELU_GRADIENT | GELU_GRADIENT => {
+            kind != F64 && !wide && results.batch == 1 && is_kept(&description, results)
+        }
         _ => false,
     };
     if !same || !bias || !epilogue || (description.compute, description.scale) != compute {
@@ -166,7 +183,12 @@ pub extern "C" fn cublasLtMatmul(
         HANDLES.get(handle).map_err(|_| Status::NOT_INITIALIZED)?;
         let product = product(description, [a_layout, b_layout, c_layout, d_layout])?;
         let with_bias = product.description.epilogue != PLAIN;
-        if alpha.is_null() || beta.is_null() || (with_bias && product.description.bias == 0) {
+        let keeps =
+            matches!(product.description.epilogue, RELU | GELU | RELU_GRADIENT | GELU_GRADIENT);
+        let kept = product.description.kept;
+        let is_missing = (with_bias && product.description.bias == 0)
+            || (keeps && (kept == 0 || !kept.is_multiple_of(16)));
+        if alpha.is_null() || beta.is_null() || is_missing {
             return Err(Status::INVALID_VALUE);
         }
         // SAFETY: the caller gives an algorithm, or null for the library's own choice.
@@ -221,6 +243,62 @@ fn read(layout: &Layout, at: usize, item: usize, turned: bool, rounded: bool) ->
     })
 }
 
+/// What a function keeps of a product for its derivative, or has kept.
+struct Kept {
+    epilogue: i32,
+    at: usize,
+    step: usize,
+    kind: Number,
+}
+
+impl Kept {
+    /// None of an epilogue that keeps nothing.
+    fn of(p: &Product, rows: usize, columns: usize) -> Result<Option<Kept>> {
+        let Description { epilogue, kept: at, kept_step, .. } = p.description;
+        let (kind, step) = (type_of(p.layouts[3].kind), kept_step as usize);
+        let bits = match epilogue {
+            RELU | RELU_GRADIENT => (columns - 1) * step + rows,
+            GELU | GELU_GRADIENT => ((columns - 1) * step + rows) * 8 * kind.bytes(),
+            _ => return Ok(None),
+        };
+        checked(at, bits.div_ceil(8))?;
+        Ok(Some(Kept { epilogue, at, step, kind }))
+    }
+
+    /// The function or derivative at `x`, the element of these row and column.
+    fn apply(&self, x: f64, row: usize, column: usize) -> f64 {
+        let place = column * self.step + row;
+        let byte = (self.at + place / 8) as *mut u8;
+        let (bit, element) = (1 << (place % 8), self.at + place * self.kind.bytes());
+        let inner = |x: f64| (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
+        match self.epilogue {
+            RELU => {
+                let is_on = x > 0.0;
+                // SAFETY: `of` looked that these bytes are device memory; one thread performs the product.
+                unsafe { byte.write(if is_on { byte.read() | bit } else { byte.read() & !bit }) };
+                if is_on { x } else { 0.0 }
+            }
+            // SAFETY: as above.
+            RELU_GRADIENT => match unsafe { byte.read() } & bit {
+                0 => 0.0,
+                _ => x,
+            },
+            GELU => {
+                self.kind.store(element, x);
+                0.5 * x * (1.0 + inner(x).tanh())
+            }
+            _ => {
+                let y = self.kind.read(element);
+                let (tanh, slope) = (
+                    inner(y).tanh(),
+                    (2.0 / std::f64::consts::PI).sqrt() * (1.0 + 0.134145 * y * y),
+                );
+                x * (0.5 * (1.0 + tanh) + 0.5 * y * (1.0 - tanh * tanh) * slope)
+            }
+        }
+    }
+}
+
 /// Computes the product.
 fn compute(p: &Product, [a, b, c, d]: [usize; 4], alpha: f64, beta: f64) -> Result {
     let [of_a, of_b, of_c, of_d] = p.layouts;
@@ -229,7 +307,9 @@ fn compute(p: &Product, [a, b, c, d]: [usize; 4], alpha: f64, beta: f64) -> Resu
     let (size, rounded) = (kind.bytes(), p.description.compute == FAST_TF32 && is_tf32_allowed());
     let bias = p.description.bias;
     match epilogue {
-        BIAS | BIAS_GRADIENT_FIRST => _ = checked(bias, rows * size)?,
+        BIAS | BIAS_GRADIENT_FIRST | RELU | GELU | RELU_GRADIENT | GELU_GRADIENT => {
+            _ = checked(bias, rows * size)?;
+        }
         BIAS_GRADIENT => _ = checked(bias, columns * size)?,
         _ => {}
     }
@@ -239,8 +319,10 @@ fn compute(p: &Product, [a, b, c, d]: [usize; 4], alpha: f64, beta: f64) -> Resu
         let start = if beta == 0.0 { None } else { Some(read(&of_c, c, item, false, false)?) };
         let to = d.wrapping_add_signed(item as isize * of_d.batch_step as isize * size as isize);
         checked(to, ((columns - 1) * of_d.step as usize + rows) * size)?;
+        let kept = Kept::of(p, rows, columns)?;
         let mut sums = vec![0.0; columns];
         for i in 0..rows {
+            let mut of_row = 0.0;
             sums.fill(0.0);
             for (k, x) in left[i * depth..(i + 1) * depth].iter().enumerate() {
                 let row = &right[k * columns..(k + 1) * columns];
@@ -248,10 +330,17 @@ fn compute(p: &Product, [a, b, c, d]: [usize; 4], alpha: f64, beta: f64) -> Resu
             }
             for (j, sum) in sums.iter().enumerate() {
                 let mut x = alpha * sum + start.as_ref().map_or(0.0, |c| beta * c[i * columns + j]);
-                if epilogue == BIAS {
+                if matches!(epilogue, BIAS | RELU | GELU) {
                     x += kind.read(bias + i * size);
                 }
+                if let Some(kept) = &kept {
+                    x = kept.apply(x, i, j);
+                    of_row += x;
+                }
                 kind.store(to + (j * of_d.step as usize + i) * size, x);
+            }
+            if matches!(epilogue, RELU_GRADIENT | GELU_GRADIENT) {
+                kind.store(bias + i * size, of_row);
             }
         }
         if epilogue == BIAS_GRADIENT_FIRST {

@@ -67,6 +67,10 @@ pub struct Description {
     pub bias: usize,
     /// Its type; -1 is the result's.
     pub bias_kind: i32,
+    /// What an activation function keeps for its derivative.
+    pub kept: usize,
+    /// The distance of its columns, in elements or bits.
+    pub kept_step: i64,
 }
 
 static HANDLES: Registry<()> = Registry::new();
@@ -161,8 +165,16 @@ pub extern "C" fn cublasLtMatrixLayoutDestroy(layout: Handle) -> Status {
 /// Describes a product.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasLtMatmulDescCreate(place: *mut Handle, compute: i32, scale: i32) -> Status {
-    let description =
-        Description { compute, scale, turned: [false; 2], epilogue: 1, bias: 0, bias_kind: -1 };
+    let description = Description {
+        compute,
+        scale,
+        turned: [false; 2],
+        epilogue: 1,
+        bias: 0,
+        bias_kind: -1,
+        kept: 0,
+        kept_step: 0,
+    };
     status(put(place, DESCRIPTIONS.insert(Mutex::new(description))))
 }
 
@@ -186,6 +198,8 @@ pub extern "C" fn cublasLtMatmulDescSetAttribute(
             }
             7 => description.lock().epilogue = value(from, bytes)?,
             8 => description.lock().bias = value(from, bytes)?,
+            11 => description.lock().kept = value(from, bytes)?,
+            12 => description.lock().kept_step = value(from, bytes)?,
             26 => description.lock().bias_kind = value(from, bytes)?,
             _ => return Err(Status::INVALID_VALUE),
         }
