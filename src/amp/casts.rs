@@ -15,21 +15,24 @@ struct Cast {
     cast: Tensor,
     /// Whether somebody has asked for it.
     is_used: bool,
+    /// Whether it is read with its channels last.
+    channels_last: bool,
     /// How many casts there were before.
     place: usize,
 }
 
 impl Cast {
-    fn new(parameter: &Tensor, cast: Tensor, place: usize) -> Cast {
+    fn new(parameter: &Tensor, cast: Tensor, place: usize, channels_last: bool) -> Cast {
         let (parameter, version) = (parameter.clone(), parameter.version());
-        Cast { parameter, version, cast, is_used: false, place }
+        Cast { parameter, version, cast, is_used: false, channels_last, place }
     }
 }
 
 thread_local! {
     static CASTS: RefCell<HashMap<usize, Cast>> = RefCell::default();
-    /// The parameters of GPUs that the last outermost region has cast: the next one will, too.
-    static LAST: RefCell<Vec<WeakTensor>> = RefCell::default();
+    /// The parameters of GPUs that the last outermost region has cast, and whether they were read with channels last:
+    /// so will the next one.
+    static LAST: RefCell<Vec<(WeakTensor, bool)>> = RefCell::default();
 }
 
 /// Called where the outermost region ends.
@@ -46,8 +49,18 @@ pub(super) fn forget_casts() {
     };
     let mut used: Vec<&Cast> = casts.values().filter(together).collect();
     used.sort_by_key(|cast| cast.place);
-    let used = used.into_iter().map(|cast| cast.parameter.downgrade()).collect();
+    let used =
+        used.into_iter().map(|cast| (cast.parameter.downgrade(), cast.channels_last)).collect();
     drop(LAST.replace(used));
+}
+
+/// Notes that a cast, if it is one that is kept, is read with its channels last: the next region makes it so.
+pub(crate) fn is_read_channels_last(cast: &Tensor) {
+    CASTS.with_borrow_mut(|casts| {
+        if let Some(kept) = casts.values_mut().find(|kept| kept.cast.ptr_eq(cast)) {
+            kept.channels_last = true;
+        }
+    });
 }
 
 /// A parameter as `target`, made once, as by PyTorch. Unlike there, it is made again after an in-place change of the
@@ -72,7 +85,8 @@ pub(super) fn kept_cast(t: &Tensor, target: Dtype) -> Tensor {
     cast_with_others(t, target);
     known().unwrap_or_else(|| {
         let place = CASTS.with_borrow(HashMap::len);
-        let made = Cast { is_used: true, ..Cast::new(t, t.to_dtype(target), place) };
+        let cast = t.to_dtype(target);
+        let made = Cast { is_used: true, ..Cast::new(t, cast, place, false) };
         let cast = made.cast.clone();
         let replaced = CASTS.with_borrow_mut(|casts| casts.insert(t.identity(), made));
         drop(replaced);
@@ -85,9 +99,10 @@ fn cast_with_others(t: &Tensor, target: Dtype) {
     if t.device().gpu().is_none() {
         return;
     }
-    let before: Vec<Tensor> =
-        LAST.with_borrow(|last| last.iter().filter_map(WeakTensor::upgrade).collect::<Vec<_>>());
-    if !before.iter().any(|other| other.ptr_eq(t)) {
+    let before: Vec<(Tensor, bool)> = LAST.with_borrow(|last| {
+        last.iter().filter_map(|(t, last)| Some((t.upgrade()?, *last))).collect()
+    });
+    if !before.iter().any(|(other, _)| other.ptr_eq(t)) {
         return;
     }
     drop(LAST.take());
@@ -101,11 +116,13 @@ fn cast_with_others(t: &Tensor, target: Dtype) {
             && other.together().is_none()
             && (other.ptr_eq(t) || is_new(other))
     };
-    let all: Vec<Tensor> = before.into_iter().filter(fits).collect();
-    let casts = Tensor::to_dtype_each(&all, target);
+    let all = before.into_iter().filter(|(t, _)| fits(t));
+    let (all, channels_last): (Vec<Tensor>, Vec<bool>) = all.unzip();
+    let casts = Tensor::to_dtype_each(&all, target, &channels_last);
     let first = CASTS.with_borrow(HashMap::len);
-    let made = all.iter().zip(casts).enumerate();
-    let made = made.map(|(place, (t, cast))| (t.identity(), Cast::new(t, cast, first + place)));
+    let made = all.iter().zip(casts).zip(channels_last).enumerate();
+    let made = made
+        .map(|(place, ((t, cast), last))| (t.identity(), Cast::new(t, cast, first + place, last)));
     let replaced: Vec<Option<Cast>> =
         CASTS.with_borrow_mut(|casts| made.map(|(key, cast)| casts.insert(key, cast)).collect());
     drop(replaced);

@@ -2,6 +2,8 @@
 //! or where an operand's do already; a result is left as it comes, so that they stay there from layer to layer.
 
 use super::geometry::Geometry;
+use crate::amp::{self, Region};
+use crate::autograd::no_grad;
 use crate::backends;
 use crate::cuda::cudnn::{self, Direction, Kind, Lie, Problem, Wishes};
 use crate::error::throw;
@@ -26,6 +28,7 @@ pub(crate) fn forward(
     bias: Option<&Tensor>,
 ) -> Option<Tensor> {
     let call = Call::new(gpu, g, [x, w], out)?;
+    call.note(w);
     let (x, w) = (call.operand(x), call.operand(w));
     let y = call.result(out);
     let run = |x: &Tensor, w: &Tensor| call.run(Direction::Forward, [x, w, &y]);
@@ -44,13 +47,14 @@ pub(crate) fn forward(
 #[track_caller]
 pub fn data(gpu: Gpu, g: &Geometry, out: &[usize], dy: &Tensor, w: &Tensor) -> Option<Tensor> {
     let call = Call::new(gpu, g, [dy, w], out)?;
+    call.note(w);
     let (dy, w) = (call.operand(dy), call.operand(w));
     let dx = call.result(out);
     call.run(Direction::Data, [&dx, &w, &dy])?;
     Some(dx)
 }
 
-/// dw of shape `out`, from dy and x; row by row as parameters are.
+/// dw of shape `out`, from dy and x, as cuDNN writes it.
 #[track_caller]
 pub(crate) fn filters(
     gpu: Gpu,
@@ -63,7 +67,26 @@ pub(crate) fn filters(
     let (dy, x) = (call.operand(dy), call.operand(x));
     let dw = call.result(out);
     call.run(Direction::Filters, [&x, &dw, &dy])?;
-    Some(dw.contiguous())
+    Some(dw)
+}
+
+/// An image that autocast is to make half as wide, with its channels last at once: as cuDNN reads it, now and for the
+/// filters' gradient.
+#[track_caller]
+pub(super) fn cast_image(op: &'static str, x: &Tensor) -> Option<Tensor> {
+    let last = match x.dim() {
+        4 => MemoryFormat::ChannelsLast,
+        5 => MemoryFormat::ChannelsLast3d,
+        _ => return None,
+    };
+    let fits = x.dtype() == Dtype::F32 && !x.requires_grad() && x.is_contiguous();
+    if !fits || x.device().kernels().is_none() || !backends::cudnn::enabled() {
+        return None;
+    }
+    let region = Region::enter(op, &[Some(x)]).filter(|_| cudnn::is_available())?;
+    let halves = |dtype| matches!(dtype, Dtype::F16 | Dtype::BF16);
+    let cast = |dtype| Tensor::empty_in(x.shape(), (dtype, x.device()), last).copy_(x).clone();
+    Some(no_grad(|| region.run(cast))).filter(|x| halves(x.dtype()))
 }
 
 /// What the three have in common.
@@ -114,6 +137,13 @@ impl<'a> Call<'a> {
             _ => MemoryFormat::Contiguous,
         };
         Some(Call { gpu, geometry, dtype, kind, format })
+    }
+
+    /// Tells autocast how filters are read, so that it casts them like that.
+    fn note(&self, w: &Tensor) {
+        if self.format != MemoryFormat::Contiguous && w.is_contiguous() {
+            amp::is_read_channels_last(w);
+        }
     }
 
     fn operand(&self, t: &Tensor) -> Tensor {

@@ -45,7 +45,7 @@ pub use options::{Conv1dOptions, Conv2dOptions, Conv3dOptions, ConvOptions};
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::amp::cast_op;
+use crate::amp::{self, cast_op};
 use crate::autograd::{no_grad, record};
 use crate::error::{Error, throw};
 #[cfg(test)]
@@ -76,6 +76,11 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn conv2d(&self, weight: &Tensor, bias: Option<&Tensor>, options: Conv2dOptions) -> Tensor {
+        if amp::is_active()
+            && let Some(x) = cudnn::cast_image("conv2d", self)
+        {
+            return x.conv2d(weight, bias, options);
+        }
         cast_op!("conv2d", [x = self, w = weight, b = bias] => x.conv2d(&w, b.as_ref(), options));
         if self.dim() == 3 {
             return self.unsqueeze(0).conv2d(weight, bias, options).squeeze_dim(0);
@@ -132,6 +137,11 @@ impl Tensor {
     /// As [`Tensor::conv2d`].
     #[track_caller]
     pub fn conv3d(&self, weight: &Tensor, bias: Option<&Tensor>, options: Conv3dOptions) -> Tensor {
+        if amp::is_active()
+            && let Some(x) = cudnn::cast_image("conv3d", self)
+        {
+            return x.conv3d(weight, bias, options);
+        }
         cast_op!("conv3d", [x = self, w = weight, b = bias] => x.conv3d(&w, b.as_ref(), options));
         if self.dim() == 4 {
             return self.unsqueeze(0).conv3d(weight, bias, options).squeeze_dim(0);
@@ -253,6 +263,8 @@ fn convolved<S: Products>(shape: S, x: &Tensor, weight: &Tensor, bias: Option<&T
         let w = x.requires_grad().then(|| saver.save(weight));
         let x = weight.requires_grad().then(|| saver.save(x));
         let with_bias = bias.is_some();
+        // The gradient lies as the weight does.
+        let is_contiguous = weight.is_contiguous();
         move |ctx| {
             let g = ctx.grad(0);
             let dx = ctx.get_for(0, &w).map(|w| data_op(shape, &g, &w));
@@ -261,6 +273,7 @@ fn convolved<S: Products>(shape: S, x: &Tensor, weight: &Tensor, bias: Option<&T
                     flops(S::NAMES[2], || shape.flops());
                     shape.filters(&g, &x, Some(place))
                 }
+                None if is_contiguous => weight_op(shape, &g, &x).contiguous(),
                 None => weight_op(shape, &g, &x),
             });
             let mut grads: SmallVec<[Option<Tensor>; 3]> = smallvec![dx, dw];

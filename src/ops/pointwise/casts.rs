@@ -1,11 +1,11 @@
 //! Casts of many tensors at once: as a whole model's parameters to half precision, and their gradients back. On a GPU a few
 //! launches do what would be one for each.
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
-use crate::autograd::{BackwardCtx, Grads, no_grad, record_many};
+use crate::autograd::{BackwardCtx, Grads, no_grad, record, record_many};
 use crate::cuda::{Kernel, Program, cuda_args, launch::Argument, launch::Shape, sources::program};
-use crate::ops::gpu::Gpu;
+use crate::ops::{MemoryFormat, gpu::Gpu};
 use crate::tensor::{Dtype, Tensor};
 
 pub(in crate::ops) static PROGRAM: Program = program!("casts": "pieces.cuh", "casts.cu");
@@ -26,6 +26,8 @@ struct Casts {
     to: [*mut u8; MOST_TENSORS],
     counts: [i64; MOST_TENSORS],
     blocks: [i32; MOST_TENSORS],
+    outer: [i32; MOST_TENSORS],
+    inner: [i32; MOST_TENSORS],
     tensors: i32,
     reserved: i32,
 }
@@ -44,23 +46,47 @@ fn kernel(from: Dtype, to: Dtype) -> Option<&'static Kernel> {
 }
 
 impl Tensor {
-    /// The tensors as `dtype`, each as [`Tensor::to_dtype`] makes it. Gradients of those that nobody watches are cast together
-    /// too, when all are there.
+    /// The tensors as `dtype`, each as [`Tensor::to_dtype`] makes it, but that those come with their channels last of which
+    /// it is said, where they are cast together. Gradients of those that nobody watches are cast together too, when all are
+    /// there. They lie row by row.
     #[track_caller]
-    pub(crate) fn to_dtype_each(tensors: &[Tensor], dtype: Dtype) -> Vec<Tensor> {
-        let Some((gpu, kernel)) = together(tensors, dtype) else {
+    pub(crate) fn to_dtype_each(
+        tensors: &[Tensor],
+        dtype: Dtype,
+        channels_last: &[bool],
+    ) -> Vec<Tensor> {
+        let Some((gpu, kernel)) = together(tensors, dtype, false) else {
             return tensors.iter().map(|t| t.to_dtype(dtype)).collect();
         };
-        let outputs = cast(gpu, kernel, tensors, dtype);
+        let outputs = cast(gpu, kernel, tensors, dtype, channels_last);
         let inputs: Vec<&Tensor> = tensors.iter().collect();
         if inputs.iter().any(|t| t.is_watched()) {
             // As of a model that sends each gradient on its way when it is there.
-            return tensors.iter().zip(outputs).map(|(t, output)| t.cast_to(output)).collect();
+            let each = tensors.iter().zip(outputs);
+            return each.map(|(t, output)| alone(t, output)).collect();
         }
         let own = tensors[0].dtype();
         record_many("to_dtype", &inputs, &outputs, |_| move |ctx: &BackwardCtx| back(ctx, own));
         outputs
     }
+}
+
+/// A cast that is recorded by itself; its gradient comes back row by row.
+#[track_caller]
+fn alone(t: &Tensor, output: Tensor) -> Tensor {
+    let own = t.dtype();
+    record("to_dtype", &[t], output, |_| {
+        move |ctx: &BackwardCtx| {
+            let g = ctx.grad(0);
+            let grad = match ctx.create_graph() || g.is_contiguous() {
+                true => g.to_dtype(own),
+                false => no_grad(|| {
+                    Tensor::uninitialised_on(g.shape(), own, g.device()).copy_(&g).clone()
+                }),
+            };
+            smallvec![Some(grad)]
+        }
+    })
 }
 
 /// Those gradients that are there, as `dtype`.
@@ -70,11 +96,15 @@ fn back(ctx: &BackwardCtx, dtype: Dtype) -> Grads {
         (0..inputs).filter(|&i| ctx.grads[i].is_some() && ctx.needs(i)).collect();
     let grads: Vec<Tensor> = there.iter().map(|&i| ctx.grad(i)).collect();
     let mut all: Grads = SmallVec::from_elem(None, inputs);
-    let cast = match ctx.create_graph() {
+    let cast: Vec<Tensor> = match ctx.create_graph() {
         true => grads.iter().map(|grad| grad.to_dtype(dtype)).collect(),
         false => no_grad(|| {
-            let grads: Vec<Tensor> = grads.iter().map(Tensor::contiguous).collect();
-            Tensor::to_dtype_each(&grads, dtype)
+            let dense = |t: &Tensor| if turned(t).is_some() { t.clone() } else { t.contiguous() };
+            let grads: Vec<Tensor> = grads.iter().map(dense).collect();
+            match together(&grads, dtype, true) {
+                Some((gpu, kernel)) => cast(gpu, kernel, &grads, dtype, &[]),
+                None => grads.iter().map(|t| t.contiguous().to_dtype(dtype)).collect(),
+            }
         }),
     };
     for (i, grad) in there.into_iter().zip(cast) {
@@ -83,26 +113,55 @@ fn back(ctx: &BackwardCtx, dtype: Dtype) -> Grads {
     all
 }
 
-/// The GPU and the kernel for all, where they are dense and there are several.
-fn together(tensors: &[Tensor], dtype: Dtype) -> Option<(Gpu, &'static Kernel)> {
+/// What the channels change places with, of a tensor of which they lie last though they are its second dimension: their
+/// number and that of places.
+fn turned(t: &Tensor) -> Option<[usize; 2]> {
+    let lies_last = !t.is_contiguous() && t.dim() > 2 && t.is_contiguous_in(last(t)?);
+    lies_last.then(|| planes(t))
+}
+
+fn last(t: &Tensor) -> Option<MemoryFormat> {
+    match t.dim() {
+        4 => Some(MemoryFormat::ChannelsLast),
+        5 => Some(MemoryFormat::ChannelsLast3d),
+        _ => None,
+    }
+}
+
+/// Channels, and places of each.
+fn planes(t: &Tensor) -> [usize; 2] {
+    [t.shape()[1], t.shape()[2..].iter().product()]
+}
+
+/// The GPU and the kernel for all, where they are dense, or may lie with channels last, and there are several.
+fn together(tensors: &[Tensor], dtype: Dtype, lies: bool) -> Option<(Gpu, &'static Kernel)> {
     let [first, _, ..] = tensors else { return None };
     let (device, from) = (first.device(), first.dtype());
     let fits = |t: &Tensor| {
         t.device() == device
             && t.dtype() == from
-            && t.is_contiguous()
+            && (t.is_contiguous() || (lies && turned(t).is_some()))
             && t.numel() / PIECE < i32::MAX as usize / MOST_TENSORS
     };
     let gpu = Gpu { index: device.kernels()? };
     tensors.iter().all(fits).then_some((gpu, kernel(from, dtype)?))
 }
 
-/// The casts, new tensors.
+/// The casts, new tensors; those come with their channels last of which it is said.
 #[track_caller]
-fn cast(gpu: Gpu, kernel: &'static Kernel, tensors: &[Tensor], dtype: Dtype) -> Vec<Tensor> {
+fn cast(
+    gpu: Gpu,
+    kernel: &'static Kernel,
+    tensors: &[Tensor],
+    dtype: Dtype,
+    channels_last: &[bool],
+) -> Vec<Tensor> {
     let _span = crate::profiler::op("copy");
-    let new = |t: &Tensor| Tensor::uninitialised_on(t.shape(), dtype, gpu.device());
-    let outputs: Vec<Tensor> = tensors.iter().map(new).collect();
+    let new = |(i, t): (usize, &Tensor)| match (channels_last.get(i), last(t)) {
+        (Some(true), Some(last)) => Tensor::empty_in(t.shape(), (dtype, gpu.device()), last),
+        _ => Tensor::uninitialised_on(t.shape(), dtype, gpu.device()),
+    };
+    let outputs: Vec<Tensor> = tensors.iter().enumerate().map(new).collect();
     let pairs: Vec<(&Tensor, &Tensor)> =
         tensors.iter().zip(&outputs).filter(|(t, _)| t.numel() > 0).collect();
     for some in pairs.chunks(MOST_TENSORS) {
@@ -111,6 +170,8 @@ fn cast(gpu: Gpu, kernel: &'static Kernel, tensors: &[Tensor], dtype: Dtype) -> 
             to: [std::ptr::null_mut(); MOST_TENSORS],
             counts: [0; MOST_TENSORS],
             blocks: [0; MOST_TENSORS],
+            outer: [0; MOST_TENSORS],
+            inner: [0; MOST_TENSORS],
             tensors: some.len() as i32,
             reserved: 0,
         };
@@ -118,6 +179,12 @@ fn cast(gpu: Gpu, kernel: &'static Kernel, tensors: &[Tensor], dtype: Dtype) -> 
         for (k, (from, to)) in some.iter().enumerate() {
             (all.from[k], all.to[k]) = (from.device_ptr(), to.device_ptr());
             (all.counts[k], all.blocks[k]) = (from.numel() as i64, blocks as i32);
+            let places = match (turned(from), turned(to)) {
+                (None, Some([channels, places])) => [places, channels],
+                (Some([channels, places]), None) => [channels, places],
+                _ => [0, 0],
+            };
+            [all.outer[k], all.inner[k]] = places.map(|size| size as i32);
             blocks += from.numel().div_ceil(PIECE);
         }
         // SAFETY: dense tensors of these types and sizes, of which the results are new.

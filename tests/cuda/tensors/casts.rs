@@ -1,7 +1,7 @@
 //! Casts of a model's parameters in autocast: together, in one launch there and one back, and as exact as one by one.
 
 use torchrs::amp::autocast;
-use torchrs::nn::{Forward, LayerNorm, Linear, Module, RMSNorm, ReLU, Sequential};
+use torchrs::nn::{Conv2d, Forward, LayerNorm, Linear, Module, RMSNorm, ReLU, Sequential};
 use torchrs::optim::{Optimizer, SGD, SGDOptions};
 use torchrs::profiler::{ProfilerOptions, Traffic, profile_with};
 use torchrs::{Device, Dtype, Tensor};
@@ -113,5 +113,48 @@ simulated! {
         let (second, profile) = profile_with(options, products);
         assert_eq!(profile.device_calls()["cast_to_bf16"].launches, 2);
         assert!(first.iter().zip(&second).all(|(a, b)| a.equal(b)));
+    }
+
+    /// From the second step on, filters come as cuDNN reads them, their gradients are put in order by the cast back, and
+    /// the image is cast and put in order at once. The numbers stay.
+    fn filters_are_cast_as_they_are_read() {
+        let made = || {
+            torchrs::manual_seed(8);
+            let mut net = Sequential::new()
+                .append(Conv2d::new(3, 8, 3))
+                .append(ReLU)
+                .append(Conv2d::new(8, 16, [2, 3]))
+                .append(Conv2d::new(16, 5, 1));
+            net.to_device(GPU);
+            net
+        };
+        let image = Tensor::randn([2, 3, 9, 8], Dtype::F32).to_device(GPU);
+        let step = |net: &Sequential| {
+            net.parameters().iter().for_each(|p| p.set_grad(None));
+            let y = autocast(GPU, Dtype::BF16, || net.forward(&image));
+            (&y * &y).to_dtype(Dtype::F32).mean().backward();
+            let grads: Vec<Tensor> = net.parameters().iter().map(|p| p.grad().unwrap()).collect();
+            assert!(grads.iter().all(|grad| grad.is_contiguous() && grad.dtype() == Dtype::F32));
+            grads
+        };
+        let counted = |net: &Sequential| {
+            let options = ProfilerOptions { with_traffic: true, ..Default::default() };
+            let (grads, profile) = profile_with(options, || step(net));
+            let of = |name: &str| profile.device_calls().get(name).map_or(0, |calls| calls.launches);
+            (grads, of("packed") + of("strided"), of("cast_of_bf16"))
+        };
+        let net = made();
+        let (first, copies, _) = counted(&net);
+        let (second, fewer, back) = counted(&net);
+        // One of the image, and another with the channels that tensor cores want.
+        assert!(fewer + 4 <= copies && back == 1, "{copies} copies, then {fewer}; {back} casts back");
+        assert!(first.iter().zip(&second).all(|(a, b)| a.equal(b)));
+        // One whose gradient is watched has it by itself, in order too.
+        let watched = made();
+        let handle = watched.parameters()[2].register_post_accumulate_grad_hook(|_| ());
+        step(&watched);
+        let third = step(&watched);
+        assert!(first.iter().zip(&third).all(|(a, b)| a.equal(b)));
+        handle.remove();
     }
 }
