@@ -29,6 +29,8 @@ template <class T> __device__ __forceinline__ void run_dense(const Walk& walk) {
             const Operand& operand = walk.operands[OUTPUTS + k];
             if (operand.at) from[k] = ((const Several<T>*)operand.at)[i];
         }
+        // A loop that stays one would keep the packs in memory.
+#pragma unroll
         for (int j = 0; j < WIDE; ++j) {
             for (int k = 0; k < INPUTS; ++k) {
                 const Operand& operand = walk.operands[OUTPUTS + k];

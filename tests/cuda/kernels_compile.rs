@@ -14,7 +14,7 @@ use torchrs::cuda::{Needs, Program, library};
 use torchrs::ops::catalogue;
 use torchrs::ops::pointwise::{self, Compute, Kernel, Kind, Row};
 
-const ARCHITECTURES: [(u32, u32); 2] = [(8, 0), (9, 0)];
+const ARCHITECTURES: [(u32, u32); 3] = [(8, 0), (9, 0), (10, 0)];
 
 /// Set by `tools/checks/check-kernels`: 1 for those that have changed, `all`, or a part of the names of those to be compiled.
 const REQUIRED: &str = "TORCHRS_CHECK_KERNELS";

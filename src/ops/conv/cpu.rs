@@ -12,7 +12,7 @@ use crate::cpu::{
     convolution::winograd::Winograd, numbers::float::single, numbers::float::single_mut,
     products::tiled::Tiled, threads::GRAIN, threads::parallel_for, threads::parts::Parts,
 };
-use crate::ops::{compute_type, gpu, products::bias_sums, products::matmul::cuda};
+use crate::ops::{compute_type, products::bias_sums};
 use crate::tensor::{Dtype, Element, Tensor, dispatch};
 
 /// The source as its field wants it: a prepared copy in `copy`, or as it is.
@@ -371,8 +371,9 @@ fn together<T>(field: &Field, batch: usize, channels: usize) -> usize {
 
 /// The sum of `[N, C, ..]` over all dimensions but the second.
 pub(crate) fn bias_gradient(dy: &Tensor) -> Tensor {
-    if let Some(gpu) = gpu::of("conv", &[dy]) {
-        return no_grad(|| cuda::channel_sums(gpu, dy, dy.shape()[0], dy.shape()[1]));
+    if dy.device().kernels().is_some() {
+        let dims: Vec<i64> = (0..dy.dim() as i64).filter(|&d| d != 1).collect();
+        return no_grad(|| dy.sum_dim(&dims, false));
     }
     let (dtype, dy) = (dy.dtype(), compute_type::widen(dy));
     let (batch, channels) = (dy.shape()[0], dy.shape()[1]);

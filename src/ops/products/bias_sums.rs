@@ -5,15 +5,10 @@ use crate::cpu::{
     folds::moments, numbers::float::Float, numbers::float::simd_fn, threads::parallel_for,
     threads::parts::Parts,
 };
-use crate::ops::{gpu, products::matmul::cuda};
 use crate::tensor::Tensor;
 
 /// The sum of a matrix's rows.
 pub(crate) fn column_sums(matrix: &Tensor) -> Tensor {
-    if let Some(gpu) = gpu::of("linear", &[matrix]) {
-        let [rows, columns] = [matrix.shape()[0], matrix.shape()[1]];
-        return no_grad(|| cuda::channel_sums(gpu, matrix, rows, columns));
-    }
     no_grad(|| matrix.sum_dim(&[0], false))
 }
 

@@ -114,8 +114,6 @@ pub(in crate::ops) struct Kernels {
     column_along: Kernel,
     column_across: Kernel,
     pub add_parts: Kernel,
-    pub channel_sums: Kernel,
-    pub row_sums: Kernel,
 }
 
 /// What comes before kernels that multiply tiles.
@@ -148,8 +146,6 @@ macro_rules! kernels {
                 column_along: Kernel::new(&PROGRAM, "column_along"),
                 column_across: Kernel::new(&PROGRAM, "column_across"),
                 add_parts: Kernel::new(&PROGRAM, "add_parts"),
-                channel_sums: Kernel::new(&PROGRAM, "channel_sums"),
-                row_sums: Kernel::new(&PROGRAM, "row_sums"),
             }
         };)*
 
@@ -415,36 +411,4 @@ pub(in crate::ops) fn plain_shared(size: usize, dtype: Dtype) -> usize {
 pub(in crate::ops) fn half_shared(size: usize, along: usize, stages: usize) -> usize {
     let side = |along: bool| if along { size * 40 } else { 32 * (size + 8) };
     stages * (side(along & 2 != 0) + side(along & 1 != 0)) * 2
-}
-
-/// The sum of `[outer, channels, inner]` over all but the channels.
-#[track_caller]
-pub(in crate::ops) fn channel_sums(gpu: Gpu, x: &Tensor, outer: usize, channels: usize) -> Tensor {
-    let (dtype, x) = (x.dtype(), x.detach().contiguous());
-    let out = Tensor::zeros([channels], (dtype, gpu.device()));
-    if x.numel() == 0 {
-        return out;
-    }
-    let (kernels, inner) = (kernels(dtype), x.numel() / outer / channels);
-    let mut finish = Finish::new(&out, 1, channels);
-    let blocks = if inner == 1 { channels.div_ceil(32) } else { channels };
-    let least = if inner == 1 { 64 } else { (2048 / inner).max(1) };
-    // Whole items of the outermost dimension.
-    let (parts, _) = parts(gpu, blocks, outer, least, 64);
-    let partial = (parts > 1).then(|| room(gpu, dtype, parts, channels));
-    finish.partial = address(partial.as_ref());
-    let grid = Grid::row((blocks * parts).min(i32::MAX as usize) as u32, 256);
-    let (at, outer, inner, count) = (x.device_ptr(), outer as i64, inner as i64, parts as i64);
-    // SAFETY: the parameters of the kernels, of a contiguous tensor and of new ones on this GPU.
-    unsafe {
-        if inner == 1 {
-            gpu.launch(&kernels.row_sums, grid, cuda_args!(finish, at, outer, count));
-        } else {
-            gpu.launch(&kernels.channel_sums, grid, cuda_args!(finish, at, outer, inner, count));
-        }
-    }
-    if parts > 1 {
-        add_parts(gpu, kernels, finish, 1, channels, parts);
-    }
-    out
 }
