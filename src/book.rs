@@ -22,6 +22,7 @@ pages! {
     DataStreams "guide/data-streams.md";
     DataTransforms "guide/data-transforms.md";
     Files "guide/files.md";
+    Onnx "guide/onnx.md";
     Training "guide/training.md";
     MixedPrecision "guide/mixed-precision.md";
     Profiling "guide/profiling.md";

@@ -1,9 +1,11 @@
 //! AlexNet, in the variant of Krizhevsky's "One weird trick for parallelizing convolutional neural
 //! networks" (2014), as `torchvision.models.alexnet` has it.
 
+use crate::error::Result;
 use crate::nn::{
     AdaptiveAvgPool2d, Conv2d, Dropout, Forward, Linear, MaxPool2d, Module, ReLU, Sequential,
 };
+use crate::onnx::{Graph, Value};
 use crate::tensor::Tensor;
 
 /// Options of [`AlexNet`].
@@ -75,6 +77,13 @@ impl Forward for AlexNet {
     fn forward(&self, input: &Tensor) -> Tensor {
         let x = self.avgpool.forward(&self.features.forward(input));
         self.classifier.forward(&x.flatten(1, -1))
+    }
+
+    fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+        let x = self.features.onnx(graph, input)?;
+        let x = self.avgpool.onnx(graph, &x)?;
+        let x = graph.flatten(&x, 1, -1)?;
+        self.classifier.onnx(graph, &x)
     }
 }
 

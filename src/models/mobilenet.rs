@@ -2,11 +2,12 @@
 //! `torchvision.models.mobilenetv2`.
 
 use super::init_filters;
-use crate::error::{Error, throw};
+use crate::error::{Error, Result, throw};
 use crate::nn::{
     BatchNorm2d, Conv2d, Dropout, Forward, Linear, Module, ReLU6, Sequential, init::normal_,
     init::zeros_,
 };
+use crate::onnx::{Graph, Value};
 use crate::tensor::Tensor;
 
 /// Options of [`MobileNetV2`].
@@ -103,6 +104,11 @@ impl Forward for InvertedResidual {
         let x = self.conv.forward(input);
         if self.use_res_connect { input + x } else { x }
     }
+
+    fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+        let x = self.conv.onnx(graph, input)?;
+        if self.use_res_connect { graph.binary("Add", input, &x) } else { Ok(x) }
+    }
 }
 
 /// Stages of [`InvertedResidual`] blocks and a linear layer on the mean of the last features
@@ -181,6 +187,13 @@ impl Forward for MobileNetV2 {
     fn forward(&self, input: &Tensor) -> Tensor {
         let x = self.features.forward(input).adaptive_avg_pool2d([Some(1); 2]);
         self.classifier.forward(&x.flatten(1, -1))
+    }
+
+    fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+        let x = self.features.onnx(graph, input)?;
+        let x = graph.adaptive_average(&x, [Some(1); 2])?;
+        let x = graph.flatten(&x, 1, -1)?;
+        self.classifier.onnx(graph, &x)
     }
 }
 

@@ -2,11 +2,12 @@
 //! its names are those of `PyTorch/Recommendation/NCF/neumf.py` in NVIDIA's DeepLearningExamples,
 //! which is also MLPerf's.
 
-use crate::error::{Error, throw};
+use crate::error::{Error, Result, throw};
 use crate::nn::{
     Embedding, Forward, Linear, Module, Training, init::normal_, init::uniform_,
     init::xavier_uniform_,
 };
+use crate::onnx::{Graph, Value};
 use crate::tensor::Tensor;
 
 /// Options of [`NeuMF`].
@@ -122,5 +123,42 @@ impl NeuMF {
         }
         let score = self.r#final.forward(&Tensor::cat(&[product, x], 1));
         if sigmoid { score.sigmoid() } else { score }
+    }
+
+    /// What `forward` computes, as part of a graph of [ONNX](crate::onnx); users and items are `[batch]`.
+    ///
+    /// # Errors
+    /// As the nodes, for shapes that do not fit.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, models::{NeuMF, NeuMFOptions}, onnx::Graph};
+    /// let sizes = NeuMFOptions { mf_dim: 4, mlp_layer_sizes: vec![8, 4], dropout: 0.0 };
+    /// let (model, mut graph) = (NeuMF::new(10, 20, sizes), Graph::new());
+    /// let [user, item] = ["user", "item"].map(|name| graph.input(name, Dtype::I64, ["batch".into()]));
+    /// let score = model.onnx(&mut graph, &user, &item, true)?;
+    /// graph.output("score", &score);
+    /// assert_eq!(score.shape(), ["batch".into(), 1.into()]);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    pub fn onnx(
+        &self,
+        graph: &mut Graph,
+        user: &Value,
+        item: &Value,
+        sigmoid: bool,
+    ) -> Result<Value> {
+        let by_user = self.mf_user_embed.onnx(graph, user)?;
+        let by_item = self.mf_item_embed.onnx(graph, item)?;
+        let product = graph.binary("Mul", &by_user, &by_item)?;
+        let by_user = self.mlp_user_embed.onnx(graph, user)?;
+        let by_item = self.mlp_item_embed.onnx(graph, item)?;
+        let mut x = graph.concat(&[&by_user, &by_item], 1)?;
+        for layer in &self.mlp {
+            x = layer.onnx(graph, &x)?;
+            x = graph.unary("Relu", &x);
+        }
+        let x = graph.concat(&[&product, &x], 1)?;
+        let score = self.r#final.onnx(graph, &x)?;
+        Ok(if sigmoid { graph.unary("Sigmoid", &score) } else { score })
     }
 }

@@ -3,11 +3,12 @@
 //! `torchvision.models.resnet`: in bottlenecks the 3 x 3 convolution has the stride ("v1.5").
 
 use super::init_filters;
-use crate::error::{Error, throw};
+use crate::error::{Error, Result, throw};
 use crate::nn::{
     AdaptiveAvgPool2d, BatchNorm2d, Conv2d, Forward, Linear, MaxPool2d, Module, ReLU, Sequential,
     calls, init::zeros_,
 };
+use crate::onnx::{Graph, Value};
 use crate::tensor::Tensor;
 
 /// The kind of block a [`ResNet`] is made of.
@@ -85,6 +86,27 @@ fn conv1x1(inplanes: usize, planes: usize, stride: usize) -> Conv2d {
     Conv2d::new(inplanes, planes, 1).stride(stride).no_bias()
 }
 
+/// A convolution and its norm in ONNX.
+fn normed(graph: &mut Graph, x: &Value, conv: &Conv2d, norm: &BatchNorm2d) -> Result<Value> {
+    let x = conv.onnx(graph, x)?;
+    norm.onnx(graph, &x)
+}
+
+/// The end of a block in ONNX.
+fn joined(
+    graph: &mut Graph,
+    x: &Value,
+    input: &Value,
+    downsample: &Option<Sequential>,
+) -> Result<Value> {
+    let shortcut = match downsample {
+        Some(downsample) => downsample.onnx(graph, input)?,
+        None => input.clone(),
+    };
+    let sum = graph.binary("Add", x, &shortcut)?;
+    Ok(graph.unary("Relu", &sum))
+}
+
 /// The shortcut around a block: its input, brought to the shape of its output if that is another.
 fn shortcut(input: &Tensor, downsample: &Option<Sequential>) -> Tensor {
     downsample.as_ref().map_or_else(|| input.clone(), |d| d.forward(input))
@@ -125,6 +147,13 @@ impl Forward for BasicBlock {
         let x = self.bn1.forward_relu(&self.conv1.forward(input));
         let x = self.conv2.forward(&x);
         self.bn2.forward_add_relu(&x, &shortcut(input, &self.downsample))
+    }
+
+    fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+        let x = normed(graph, input, &self.conv1, &self.bn1)?;
+        let x = graph.unary("Relu", &x);
+        let x = normed(graph, &x, &self.conv2, &self.bn2)?;
+        joined(graph, &x, input, &self.downsample)
     }
 }
 
@@ -171,6 +200,15 @@ impl Forward for Bottleneck {
         let x = self.bn2.forward_relu(&self.conv2.forward(&x));
         let x = self.conv3.forward(&x);
         self.bn3.forward_add_relu(&x, &shortcut(input, &self.downsample))
+    }
+
+    fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+        let x = normed(graph, input, &self.conv1, &self.bn1)?;
+        let x = graph.unary("Relu", &x);
+        let x = normed(graph, &x, &self.conv2, &self.bn2)?;
+        let x = graph.unary("Relu", &x);
+        let x = normed(graph, &x, &self.conv3, &self.bn3)?;
+        joined(graph, &x, input, &self.downsample)
     }
 }
 
@@ -309,6 +347,17 @@ impl Forward for ResNet {
         let stages = [&self.layer1, &self.layer2, &self.layer3, &self.layer4];
         let x = stages.iter().fold(self.maxpool.forward(&x), |x, stage| stage.forward(&x));
         self.fc.forward(&self.avgpool.forward(&x).flatten(1, -1))
+    }
+
+    fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+        let x = normed(graph, input, &self.conv1, &self.bn1)?;
+        let x = graph.unary("Relu", &x);
+        let x = self.maxpool.onnx(graph, &x)?;
+        let stages = [&self.layer1, &self.layer2, &self.layer3, &self.layer4];
+        let x = stages.iter().try_fold(x, |x, stage| stage.onnx(graph, &x))?;
+        let x = self.avgpool.onnx(graph, &x)?;
+        let x = graph.flatten(&x, 1, -1)?;
+        self.fc.onnx(graph, &x)
     }
 }
 

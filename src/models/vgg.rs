@@ -2,10 +2,12 @@
 //! 2014), as in `torchvision.models.vgg`.
 
 use super::init_filters;
+use crate::error::Result;
 use crate::nn::{
     AdaptiveAvgPool2d, BatchNorm2d, Conv2d, Dropout, Forward, Linear, MaxPool2d, Module, ReLU,
     Sequential, init::normal_, init::zeros_,
 };
+use crate::onnx::{Graph, Value};
 use crate::tensor::Tensor;
 
 /// Side of the features that the linear layers see.
@@ -100,6 +102,13 @@ impl Forward for VGG {
     fn forward(&self, input: &Tensor) -> Tensor {
         let x = self.avgpool.forward(&self.features.forward(input));
         self.classifier.forward(&x.flatten(1, -1))
+    }
+
+    fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+        let x = self.features.onnx(graph, input)?;
+        let x = self.avgpool.onnx(graph, &x)?;
+        let x = graph.flatten(&x, 1, -1)?;
+        self.classifier.onnx(graph, &x)
     }
 }
 

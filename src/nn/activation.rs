@@ -2,7 +2,8 @@
 
 use super::display::python_float;
 use super::{Forward, Module, Parameter, Training, functional as F};
-use crate::error::{Error, throw};
+use crate::error::{Error, Result, throw};
+use crate::onnx::{Graph, Value};
 use crate::ops::pointwise::{activation, elementary};
 use crate::tensor::{Dtype, Tensor};
 
@@ -29,6 +30,10 @@ macro_rules! module {
             #[crate::nn::forward]
             fn forward(&self, x: &Tensor) -> Tensor {
                 x.$name()
+            }
+
+            fn onnx(&self, graph: &mut Graph, x: &Value) -> Result<Value> {
+                graph.activation(stringify!($Name), x, &[])
             }
         }
     };
@@ -71,6 +76,10 @@ macro_rules! module {
             fn forward(&self, x: &Tensor) -> Tensor {
                 x.$name(self.$p0 $(, self.$p)*)
             }
+
+            fn onnx(&self, graph: &mut Graph, x: &Value) -> Result<Value> {
+                graph.activation(stringify!($Name), x, &[self.$p0 $(, self.$p)*])
+            }
         }
     };
     ({ $($no_module:tt)* } $($row:tt)*) => {};
@@ -99,6 +108,10 @@ macro_rules! activations {
             #[crate::nn::forward]
             fn forward(&self, $x: &Tensor) -> Tensor {
                 $body
+            }
+
+            fn onnx(&self, graph: &mut Graph, x: &Value) -> Result<Value> {
+                graph.activation(stringify!($name), x, &[])
             }
         }
     )*};
@@ -149,6 +162,13 @@ macro_rules! along_a_dimension {
             fn forward(&self, $x: &Tensor) -> Tensor {
                 let $dim = self.dim;
                 $body
+            }
+
+            fn onnx(&self, graph: &mut Graph, x: &Value) -> Result<Value> {
+                match stringify!($name) {
+                    operator @ ("Softmax" | "LogSoftmax") => graph.softmax(operator, x, self.dim),
+                    name => graph.activation(name, x, &[]),
+                }
             }
         }
     )*};
@@ -232,6 +252,10 @@ impl Forward for GELU {
     #[crate::nn::forward]
     fn forward(&self, x: &Tensor) -> Tensor {
         if self.approximate { x.gelu_tanh() } else { x.gelu() }
+    }
+
+    fn onnx(&self, graph: &mut Graph, x: &Value) -> Result<Value> {
+        Ok(graph.gelu(x, self.approximate))
     }
 }
 

@@ -10,7 +10,8 @@ use super::walk::each_statistics_group;
 use super::{Buffer, Forward, Module, Parameter, StatisticsGroup, Training};
 use crate::autograd::no_grad;
 use crate::distributed::ProcessGroup;
-use crate::error::{Error, throw};
+use crate::error::{Error, Result, throw};
+use crate::onnx::{Graph, Value};
 use crate::ops::{Norm, NormOptions};
 use crate::tensor::{Dtype, Tensor};
 
@@ -159,6 +160,16 @@ macro_rules! batch_norm {
             #[crate::nn::forward]
             fn forward(&self, input: &Tensor) -> Tensor {
                 self.normalised(input, |norm| input.batch_norm_of(norm), |y| y)
+            }
+
+            fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+                let (Some(mean), Some(var)) = (&self.running_mean, &self.running_var) else {
+                    let message = "is off: ONNX computes by running statistics";
+                    let op = concat!("onnx ", stringify!($name));
+                    return Err(Error::argument(op, "track_running_stats", message));
+                };
+                let affine = [self.weight.as_deref(), self.bias.as_deref()];
+                graph.batch_norm(input, [mean, var], affine, self.eps)
             }
         }
 

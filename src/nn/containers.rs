@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::{Field, Forward, Module, Visitor, VisitorMut};
-use crate::error::{Error, throw, within};
+use crate::error::{Error, Result, throw, within};
+use crate::onnx::{Graph, Value};
 use crate::tensor::{Dtype, Tensor};
 
 /// Modules applied one after the other (`torch.nn.Sequential`), named `0`, `1`, ... or as given.
@@ -126,6 +127,10 @@ impl Forward for Sequential {
             }
         }
     }
+
+    fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+        self.modules.iter().try_fold(input.clone(), |x, (_, module)| module.onnx(graph, &x))
+    }
 }
 
 impl<F: Field> Module for Vec<F> {
@@ -221,6 +226,10 @@ impl<M: Forward + ?Sized> Forward for Box<M> {
         let _line = within::line();
         (**self).forward(input)
     }
+
+    fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+        (**self).onnx(graph, input)
+    }
 }
 
 /// A module used in several places: all of its parameters are tied.
@@ -260,5 +269,9 @@ impl<M: Forward + ?Sized> Forward for Arc<M> {
     fn forward(&self, input: &Tensor) -> Tensor {
         let _line = within::line();
         (**self).forward(input)
+    }
+
+    fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+        (**self).onnx(graph, input)
     }
 }

@@ -2,7 +2,8 @@
 
 use super::display::python_tuple;
 use super::{Forward, Module, Parameter, PerDim, init};
-use crate::error::{Error, throw};
+use crate::error::{Error, Result, throw};
+use crate::onnx::{Graph, Value};
 use crate::ops::{ConvOptions, PadMode};
 use crate::tensor::Tensor;
 
@@ -176,6 +177,24 @@ macro_rules! convolution {
                 }
                 options.padding = [0; $dims];
                 input.pad(&sides, mode).$op(&self.weight, bias, options)
+            }
+
+            fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+                let mut options = self.options;
+                let bad = |what: &str| {
+                    Err(Error::argument(concat!("onnx ", stringify!($name)), "padding", what))
+                };
+                if self.mode.is_some() {
+                    return bad("of another mode than zeros is not written as ONNX");
+                }
+                for d in (0..$dims).filter(|_| self.same) {
+                    let total = options.dilation[d] * (self.weight.size(d as i64 + 2) - 1);
+                    if total % 2 == 1 {
+                        return bad("'same' of an even filter is not written as ONNX");
+                    }
+                    options.padding[d] = total / 2;
+                }
+                graph.conv(input, &self.weight, self.bias.as_deref(), &options)
             }
         }
     };

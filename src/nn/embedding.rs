@@ -3,7 +3,8 @@
 use super::display::python_float;
 use super::{Forward, Module, Parameter, init};
 use crate::autograd::no_grad;
-use crate::error::{Error, throw};
+use crate::error::{Error, Result, throw};
+use crate::onnx::{Graph, Value};
 use crate::ops::{BagMode, EmbeddingBagOptions};
 use crate::tensor::{Dtype, Tensor};
 
@@ -172,6 +173,14 @@ impl Forward for Embedding {
             true => self.weight.embedding_scaled_by_freq(indices, self.padding_idx),
             false => self.weight.embedding(indices, self.padding_idx),
         }
+    }
+
+    fn onnx(&self, graph: &mut Graph, indices: &Value) -> Result<Value> {
+        if self.max_norm.is_some() {
+            let message = "shortens rows while it runs, which ONNX cannot";
+            return Err(Error::argument("onnx Embedding", "max_norm", message));
+        }
+        Ok(graph.embedding(&self.weight, indices))
     }
 }
 

@@ -1,6 +1,8 @@
 //! Flattening between convolutions and linear layers (`torch/nn/modules/flatten.py`).
 
 use super::{Forward, Module};
+use crate::error::Result;
+use crate::onnx::{Graph, Value};
 use crate::tensor::Tensor;
 
 /// Makes one dimension of several (`torch.nn.Flatten`); by default of all but the first.
@@ -50,5 +52,9 @@ impl Forward for Flatten {
     #[crate::nn::forward]
     fn forward(&self, input: &Tensor) -> Tensor {
         input.flatten(self.start_dim, self.end_dim)
+    }
+
+    fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+        graph.flatten(input, self.start_dim, self.end_dim)
     }
 }

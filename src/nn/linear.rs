@@ -3,7 +3,8 @@
 use super::display::python_bool;
 use super::functional::{LinearCrossEntropyOptions, linear_cross_entropy};
 use super::{Forward, Module, Parameter, calls, init};
-use crate::error::{Error, throw};
+use crate::error::{Error, Result, throw};
+use crate::onnx::{Graph, Value};
 use crate::ops::{Activation, Layer, fused_feed_forward};
 use crate::tensor::{Dtype, Tensor};
 
@@ -123,6 +124,10 @@ impl Forward for Linear {
     fn forward(&self, input: &Tensor) -> Tensor {
         input.linear(&self.weight, self.bias.as_deref())
     }
+
+    fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+        graph.linear(input, &self.weight, self.bias.as_deref())
+    }
 }
 
 /// Gives back its input (`torch.nn.Identity`).
@@ -138,5 +143,9 @@ pub struct Identity;
 impl Forward for Identity {
     fn forward(&self, input: &Tensor) -> Tensor {
         input.clone()
+    }
+
+    fn onnx(&self, _: &mut Graph, input: &Value) -> Result<Value> {
+        Ok(input.clone())
     }
 }

@@ -44,6 +44,7 @@ pub(crate) mod evaluation;
 #[doc(hidden)]
 pub mod field;
 mod flatten;
+mod forward;
 pub mod functional;
 mod hooks;
 pub mod init;
@@ -83,6 +84,7 @@ pub use dropout::{AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, Featur
 pub use embedding::{Embedding, EmbeddingBag};
 pub use field::Field;
 pub use flatten::Flatten;
+pub use forward::Forward;
 pub use functional::PairwiseDistanceOptions;
 pub use hooks::Hooked;
 pub use instance_norm::{InstanceNorm1d, InstanceNorm2d, InstanceNorm3d};
@@ -95,7 +97,7 @@ pub use loss_options::{
     MultiLabelSoftMarginLoss, MultiMarginLoss, PoissonNLLLoss, SmoothL1Loss, SoftMarginLoss,
     TripletMarginLoss, TripletMarginWithDistanceLoss,
 };
-pub use module::{Forward, Module, Visitor, VisitorMut};
+pub use module::{Module, Visitor, VisitorMut};
 pub use normalization::{GroupNorm, LayerNorm, LocalResponseNorm, RMSNorm};
 pub use padding::{
     CircularPad1d, CircularPad2d, CircularPad3d, ConstantPad1d, ConstantPad2d, ConstantPad3d,

@@ -609,30 +609,6 @@ pub trait Module: Send + Sync {
     }
 }
 
-/// A module that maps one tensor to one tensor; what a [`Sequential`](super::Sequential) is made of.
-///
-/// ```
-/// use torchrs::{Tensor, nn::{Forward, Module, Sequential}};
-/// #[derive(Module)]
-/// struct Square;
-/// impl Forward for Square {
-///     fn forward(&self, x: &Tensor) -> Tensor { x * x }
-/// }
-/// let net = Sequential::new().append(Square).append(Square);
-/// assert_eq!(net.forward(&Tensor::from([3f32])).item(), 81.0);
-/// ```
-pub trait Forward: Module {
-    /// Computes the module's output.
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::{Forward, ReLU}};
-    /// assert_eq!(ReLU.forward(&Tensor::from([-1f32, 2.])).to_vec::<f32>(), [0.0, 2.0]);
-    /// ```
-    // Not `#[track_caller]`, which every implementation would inherit: an error inside a user's `forward` would be
-    // blamed on whoever called that. The library's own modules carry the attribute themselves.
-    fn forward(&self, input: &Tensor) -> Tensor;
-}
-
 /// Sees the fields of a module; see [`Module::visit`].
 ///
 /// ```

@@ -2,7 +2,8 @@
 
 use super::display::{python_bool, python_float, python_tuple};
 use super::{Forward, Module, NormalizedShape, Parameter};
-use crate::error::{Error, throw};
+use crate::error::{Error, Result, throw};
+use crate::onnx::{Graph, Value};
 use crate::tensor::{Dtype, Tensor};
 
 /// Brings the last dimensions of each sample to mean 0 and variance 1, then scales and shifts
@@ -135,6 +136,11 @@ impl Forward for LayerNorm {
         let (weight, bias) = (self.weight.as_deref(), self.bias.as_deref());
         input.layer_norm(&self.normalized_shape, weight, bias, self.eps)
     }
+
+    fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+        let affine = [self.weight.as_deref(), self.bias.as_deref()];
+        graph.layer_norm(input, &self.normalized_shape, affine, self.eps)
+    }
 }
 
 /// Divides the last dimensions of each sample by the root of their mean square, then scales
@@ -224,6 +230,11 @@ impl Forward for RMSNorm {
     #[crate::nn::forward]
     fn forward(&self, input: &Tensor) -> Tensor {
         input.rms_norm(&self.normalized_shape, self.weight.as_deref(), self.eps)
+    }
+
+    fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+        let eps = self.eps.unwrap_or(f64::from(f32::EPSILON));
+        graph.rms_norm(input, &self.normalized_shape, self.weight.as_deref(), eps)
     }
 }
 

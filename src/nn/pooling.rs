@@ -2,6 +2,8 @@
 
 use super::display::{python_bool, python_float, python_size, python_tuple};
 use super::{Forward, Module, PerDim, functional as F};
+use crate::error::{Error, Result};
+use crate::onnx::{Graph, Value};
 use crate::ops::PoolOptions;
 use crate::tensor::Tensor;
 
@@ -72,6 +74,14 @@ macro_rules! pooling {
             #[crate::nn::forward]
             fn forward(&self, input: &Tensor) -> Tensor {
                 input.$op(self.options)
+            }
+
+            fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+                let operator = match stringify!($name).starts_with("Max") {
+                    true => "MaxPool",
+                    false => "AveragePool",
+                };
+                graph.pool(operator, input, &self.options)
             }
         }
     };
@@ -308,6 +318,14 @@ macro_rules! adaptive {
             fn forward(&self, $x: &Tensor) -> Tensor {
                 let $size = self.output_size;
                 $body
+            }
+
+            fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+                if stringify!($name).starts_with("AdaptiveMax") {
+                    let message = "AdaptiveMaxPool is not written as ONNX";
+                    return Err(Error::argument("onnx", "module", message));
+                }
+                graph.adaptive_average(input, self.output_size)
             }
         }
     )*};

@@ -7,6 +7,7 @@ mod metrics;
 mod models;
 mod module;
 mod nn;
+mod onnx;
 mod optim;
 mod optim_reference;
 mod races;

@@ -18,8 +18,9 @@ pub use generate::GenerateOptions;
 pub(super) use generate::{NextToken, generate};
 pub(super) use mask::attention;
 
-use crate::error::{Error, throw};
+use crate::error::{Error, Result, throw};
 use crate::nn::{Linear, functional::LinearCrossEntropyOptions};
+use crate::onnx::Value;
 use crate::tensor::{Dtype, Tensor};
 
 /// What goes into a forward besides the tokens.
@@ -54,6 +55,16 @@ pub(super) fn lengths(
         throw(Error::argument(model, "input_ids", message))
     }
     (past, length)
+}
+
+/// Token ids of a graph of ONNX must be whole numbers, `[batch, length]`.
+pub(super) fn check_onnx(model: &str, input_ids: &Value) -> Result<()> {
+    if input_ids.dtype() == Dtype::I64 && input_ids.dim() == 2 {
+        return Ok(());
+    }
+    let message =
+        format!("{:?} of {}; must be [batch, length] of i64", input_ids.shape(), input_ids.dtype());
+    Err(Error::argument(model, "input_ids", message))
 }
 
 /// Places one after the other, on the tokens' device.

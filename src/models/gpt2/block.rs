@@ -2,9 +2,10 @@
 
 use super::super::decoder::KeyValueCache;
 use super::{GPT2Activation, GPT2Config};
-use crate::error::{Error, throw};
+use crate::error::{Error, Result, throw};
 use crate::nn::calls::is_logged;
 use crate::nn::{Dropout, Forward, LayerNorm, Module, Parameter, init::normal_};
+use crate::onnx::{Dim, Graph, Value};
 use crate::ops::{Activation, AttentionOptions, Layer, fused_feed_forward};
 use crate::tensor::{Dtype, Tensor};
 
@@ -52,6 +53,12 @@ impl Forward for Conv1D {
         *shape.last_mut().expect("at least one dimension") = self.weight.size(1);
         let rows = input.reshape([-1, features as i64]);
         self.bias.addmm(&rows, &self.weight, 1.0, 1.0).reshape_to(&shape)
+    }
+
+    fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+        let weight = graph.constant(&self.weight);
+        let y = graph.matmul(input, &weight)?;
+        graph.plus(&y, Some(&self.bias))
     }
 }
 
@@ -125,6 +132,28 @@ impl GPT2Attention {
         let out = out.transpose(1, 2).reshape([batch, length, width]);
         self.resid_dropout.forward(&self.c_proj.forward(&out))
     }
+
+    fn onnx(&self, graph: &mut Graph, x: &Value) -> Result<Value> {
+        let qkv = self.c_attn.onnx(graph, x)?;
+        let parts = graph.split(&qkv, 3, -1)?;
+        let mut heads = Vec::with_capacity(3);
+        for part in &parts {
+            let [batch, length, width] = part.shape() else { unreachable!("as the input") };
+            let Dim::Fixed(width) = *width else { unreachable!("of a product with a weight") };
+            let shape = vec![
+                batch.clone(),
+                length.clone(),
+                self.n_head.into(),
+                (width / self.n_head).into(),
+            ];
+            let part = graph.reshape(part, shape)?;
+            heads.push(graph.transpose(&part, &[0, 2, 1, 3])?);
+        }
+        let out = graph.attention([&heads[0], &heads[1], &heads[2]], self.scale, true)?;
+        let out = graph.transpose(&out, &[0, 2, 1, 3])?;
+        let out = graph.flatten(&out, 2, 3)?;
+        self.c_proj.onnx(graph, &out)
+    }
 }
 
 /// Two linear layers with a function between them (`GPT2MLP`).
@@ -164,6 +193,18 @@ impl Forward for GPT2MLP {
         let out =
             fused.unwrap_or_else(|| self.c_proj.forward(&activation.apply(&self.c_fc.forward(x))));
         self.dropout.forward(&out)
+    }
+
+    fn onnx(&self, graph: &mut Graph, x: &Value) -> Result<Value> {
+        let x = self.c_fc.onnx(graph, x)?;
+        let x = match self.act {
+            GPT2Activation::GeluNew => graph.gelu(&x, true),
+            GPT2Activation::Gelu => graph.gelu(&x, false),
+            GPT2Activation::Relu => graph.unary("Relu", &x),
+            GPT2Activation::Silu => graph.silu(&x)?,
+            GPT2Activation::Tanh => graph.unary("Tanh", &x),
+        };
+        self.c_proj.onnx(graph, &x)
     }
 }
 
@@ -210,5 +251,14 @@ impl GPT2Block {
         let y = self.attn.forward(&y, attention, cache);
         let (x, y) = self.ln_2.forward_add_for_linear(&x, &y);
         (x, Some(self.mlp.forward(&y)))
+    }
+
+    pub(super) fn onnx(&self, graph: &mut Graph, x: &Value) -> Result<Value> {
+        let y = self.ln_1.onnx(graph, x)?;
+        let y = self.attn.onnx(graph, &y)?;
+        let x = graph.binary("Add", x, &y)?;
+        let y = self.ln_2.onnx(graph, &x)?;
+        let y = self.mlp.onnx(graph, &y)?;
+        graph.binary("Add", &x, &y)
     }
 }

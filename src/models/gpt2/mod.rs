@@ -15,6 +15,7 @@ use crate::nn::{
     Dropout, Embedding, Forward, LayerNorm, Linear, LoadReport, Module, NamedTensors, StateDict,
     init::normal_,
 };
+use crate::onnx::{Graph, Value};
 use crate::tensor::Tensor;
 
 /// The model's name in errors.
@@ -92,6 +93,15 @@ impl Forward for GPT2Model {
     #[crate::nn::forward]
     fn forward(&self, input_ids: &Tensor) -> Tensor {
         self.forward_with(input_ids, DecoderInputs::default())
+    }
+
+    fn onnx(&self, graph: &mut Graph, input_ids: &Value) -> Result<Value> {
+        decoder::check_onnx("GPT2Model", input_ids)?;
+        let places = graph.positions(input_ids, 1);
+        let [tokens, places] = [self.wte.onnx(graph, input_ids)?, self.wpe.onnx(graph, &places)?];
+        let x = graph.binary("Add", &tokens, &places)?;
+        let x = self.h.iter().try_fold(x, |x, block| block.onnx(graph, &x))?;
+        self.ln_f.onnx(graph, &x)
     }
 }
 
@@ -232,6 +242,11 @@ impl Forward for GPT2LMHeadModel {
     #[crate::nn::forward]
     fn forward(&self, input_ids: &Tensor) -> Tensor {
         self.forward_with(input_ids, DecoderInputs::default())
+    }
+
+    fn onnx(&self, graph: &mut Graph, input_ids: &Value) -> Result<Value> {
+        let x = self.transformer.onnx(graph, input_ids)?;
+        self.lm_head.onnx(graph, &x)
     }
 }
 

@@ -1,8 +1,10 @@
 //! One block of Llama: attention whose queries share keys, and a gated feed-forward layer.
 
 use super::LlamaConfig;
+use crate::error::Result;
 use crate::models::decoder::KeyValueCache;
 use crate::nn::{Dropout, Forward, Linear, Module, RMSNorm, init::normal_};
+use crate::onnx::{Graph, Value};
 use crate::ops::AttentionOptions;
 use crate::tensor::Tensor;
 
@@ -81,6 +83,32 @@ impl LlamaAttention {
         let out = q.scaled_dot_product_attention_with(&k, &v, &options);
         self.o_proj.forward(&out.transpose(1, 2).flatten(-2, -1))
     }
+
+    fn onnx(
+        &self,
+        graph: &mut Graph,
+        x: &Value,
+        places: &Value,
+        tables: [&Tensor; 2],
+    ) -> Result<Value> {
+        let mut parts = Vec::with_capacity(3);
+        for (i, layer) in [&self.q_proj, &self.k_proj, &self.v_proj].into_iter().enumerate() {
+            let t = layer.onnx(graph, x)?;
+            let [batch, length, _] = t.shape() else { unreachable!("as the input") };
+            let heads = layer.out_features() / self.head_dim;
+            let shape = vec![batch.clone(), length.clone(), heads.into(), self.head_dim.into()];
+            let mut t = graph.reshape(&t, shape)?;
+            if i < 2 {
+                t = graph.rotary(&t, places, tables)?;
+            }
+            parts.push(graph.transpose(&t, &[0, 2, 1, 3])?);
+        }
+        let scale = 1.0 / (self.head_dim as f64).sqrt();
+        let out = graph.attention([&parts[0], &parts[1], &parts[2]], scale, true)?;
+        let out = graph.transpose(&out, &[0, 2, 1, 3])?;
+        let out = graph.flatten(&out, 2, 3)?;
+        self.o_proj.onnx(graph, &out)
+    }
 }
 
 /// Two linear layers, one times a gate made by a third (`LlamaMLP`).
@@ -113,6 +141,14 @@ impl Forward for LlamaMLP {
     fn forward(&self, x: &Tensor) -> Tensor {
         let gate = self.gate_proj.forward(x);
         self.down_proj.forward(&gate.swiglu(&self.up_proj.forward(x)))
+    }
+
+    fn onnx(&self, graph: &mut Graph, x: &Value) -> Result<Value> {
+        let gate = self.gate_proj.onnx(graph, x)?;
+        let gate = graph.silu(&gate)?;
+        let up = self.up_proj.onnx(graph, x)?;
+        let product = graph.binary("Mul", &gate, &up)?;
+        self.down_proj.onnx(graph, &product)
     }
 }
 
@@ -151,6 +187,21 @@ impl LlamaDecoderLayer {
         let y = self.self_attn.forward(&self.input_layernorm.forward_for_linear(x), shared, cache);
         let (x, y) = self.post_attention_layernorm.forward_add_for_linear(x, &y);
         x + self.mlp.forward(&y)
+    }
+
+    pub(super) fn onnx(
+        &self,
+        graph: &mut Graph,
+        x: &Value,
+        places: &Value,
+        tables: [&Tensor; 2],
+    ) -> Result<Value> {
+        let y = self.input_layernorm.onnx(graph, x)?;
+        let y = self.self_attn.onnx(graph, &y, places, tables)?;
+        let x = graph.binary("Add", x, &y)?;
+        let y = self.post_attention_layernorm.onnx(graph, &x)?;
+        let y = self.mlp.onnx(graph, &y)?;
+        graph.binary("Add", &x, &y)
     }
 }
 

@@ -15,8 +15,10 @@ use super::decoder::{
 };
 #[cfg(doc)]
 use crate::error::Error;
+use crate::error::Result;
 use crate::nn::{Embedding, Forward, Linear, Module, RMSNorm, init::normal_};
-use crate::tensor::Tensor;
+use crate::onnx::{Graph, Value};
+use crate::tensor::{Dtype, Tensor};
 
 /// The model's name in errors.
 const NAME: &str = "Llama";
@@ -102,6 +104,18 @@ impl Forward for LlamaModel {
     #[crate::nn::forward]
     fn forward(&self, input_ids: &Tensor) -> Tensor {
         self.forward_with(input_ids, DecoderInputs::default())
+    }
+
+    fn onnx(&self, graph: &mut Graph, input_ids: &Value) -> Result<Value> {
+        decoder::check_onnx(NAME, input_ids)?;
+        let places = graph.positions(input_ids, 1);
+        let mut x = self.embed_tokens.onnx(graph, input_ids)?;
+        let longest = Tensor::arange(0i64, self.config.longest().0 as i64, 1i64, Dtype::I64);
+        let tables = self.rotary.of(&longest, &self.embed_tokens.weight).map(|t| t.squeeze_dim(1));
+        for block in &self.layers {
+            x = block.onnx(graph, &x, &places, [&tables[0], &tables[1]])?;
+        }
+        self.norm.onnx(graph, &x)
     }
 }
 
@@ -208,6 +222,11 @@ impl Forward for LlamaForCausalLM {
     #[crate::nn::forward]
     fn forward(&self, input_ids: &Tensor) -> Tensor {
         self.forward_with(input_ids, DecoderInputs::default())
+    }
+
+    fn onnx(&self, graph: &mut Graph, input_ids: &Value) -> Result<Value> {
+        let x = self.model.onnx(graph, input_ids)?;
+        self.lm_head.onnx(graph, &x)
     }
 }
 

@@ -10,5 +10,5 @@ pub(in crate::ops) mod matmul;
 crate::ops::table::ops! {
     composed { samples }
     einsum { samples }
-    matmul { samples, kernels: [cuda::programs] }
+    matmul { room }
 }

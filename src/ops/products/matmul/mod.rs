@@ -531,8 +531,7 @@ pub(in crate::ops) fn samples() -> Vec<OpSample> {
         let inputs = [values(a, 1), values(b, 2)];
         OpSample::new(format!("matmul({a:?}, {b:?})"), inputs, |x| x[0].matmul(&x[1])).slack(4.0)
     };
-    let mut all = feed_forward::samples();
-    all.extend([
+    vec![
         matmul(&[3, 4], &[4, 2]),
         matmul(&[4], &[4]),
         matmul(&[3, 4], &[4]),
@@ -558,8 +557,12 @@ pub(in crate::ops) fn samples() -> Vec<OpSample> {
             x[0].linear(&x[1], None)
         })
         .slack(4.0),
-    ]);
-    all
+    ]
+}
+
+crate::ops::table::ops! {
+    self { samples, kernels: [cuda::programs] }
+    feed_forward { samples }
 }
 
 /// `matmul` by its definition for batches of matrices that broadcast, which the fast one is tested

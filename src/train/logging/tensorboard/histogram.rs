@@ -1,7 +1,7 @@
 //! A histogram with buckets that grow by a tenth, as TensorFlow's and PyTorch's have.
 
-use super::message::Message;
 use crate::error::{Error, Result};
+use crate::protobuf::Message;
 use crate::tensor::Tensor;
 
 /// Upper ends of the buckets, ascending: negative ones, 0, positive ones.

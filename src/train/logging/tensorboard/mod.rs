@@ -1,11 +1,10 @@
 //! TensorBoard's event files: scalars, histograms, images, texts and hyperparameters.
 //!
-//! Events are messages of protocol buffers (`message`) in frames with checksums (`record`). Fields are numbered as in
+//! Events are messages of protocol buffers  in frames with checksums (`record`). Fields are numbered as in
 //! TensorFlow's `event.proto`, `summary.proto` and TensorBoard's `plugins/hparams`. Scalars, histograms and images have
 //! the older forms, which all versions of TensorBoard read.
 
 mod histogram;
-mod message;
 mod png;
 mod record;
 
@@ -14,7 +13,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use message::Message;
+use crate::protobuf::Message;
 
 use super::{HParam, Logger, check_names};
 use crate::error::{Context, Result};
