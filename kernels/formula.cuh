@@ -138,4 +138,9 @@ __device__ __forceinline__ C t_i1_slope_near(C x) {
     C z = x * x, series = z * (C)(11.0 / 176947200.0) + (C)(9.0 / 1474560.0);
     return z * (z * (z * (z * series + (C)(7.0 / 18432.0)) + (C)(5.0 / 384.0)) + (C)(3.0 / 16.0)) + (C)0.5;
 }
+// The same of J1: the terms of I1's with alternating signs.
+__device__ __forceinline__ C t_j1_slope_near(C x) {
+    C z = -(x * x), series = z * (C)(11.0 / 176947200.0) + (C)(9.0 / 1474560.0);
+    return z * (z * (z * (z * series + (C)(7.0 / 18432.0)) + (C)(5.0 / 384.0)) + (C)(3.0 / 16.0)) + (C)0.5;
+}
 #endif

@@ -31,6 +31,7 @@ pub(crate) mod recompute;
 mod reduce;
 pub(crate) mod rnn;
 mod shape;
+pub mod special;
 mod table;
 pub mod warm;
 mod windows;

@@ -15,7 +15,8 @@
 /// | `scalar` | in `math/special.rs`, in f64 |
 ///
 /// For CUDA it says a [`Cuda`](crate::Cuda). Functions of one number are `elementary`, or `special` where they are rare in
-/// training. Those of two numbers are `binary`, with an implementation by hand for each kind of number.
+/// training. Those of two numbers are `pairs`, in f64 in `math/special.rs` for f32 too, or `binary`, with an implementation
+/// by hand for each kind of number.
 /// `composed` ones are formulas, in `ops/pointwise/slopes.rs`.
 #[macro_export]
 macro_rules! functions {
@@ -56,6 +57,32 @@ macro_rules! functions {
                 "Modified Bessel function of order 1." i1: vector scalar special;
                 "`i0` times e^-|x|." i0e: vector scalar special;
                 "`i1` times e^-|x|." i1e: vector scalar special;
+                "Airy's function Ai." airy_ai: scalar scalar bessel;
+                "Bessel function of the first kind and order 0." bessel_j0: scalar scalar bessel;
+                "Bessel function of the first kind and order 1." bessel_j1: scalar scalar bessel;
+                "Bessel function of the second kind and order 0." bessel_y0: scalar scalar bessel;
+                "Bessel function of the second kind and order 1." bessel_y1: scalar scalar bessel;
+                "Modified Bessel function of the second kind and order 0." modified_bessel_k0: scalar scalar bessel;
+                "Modified Bessel function of the second kind and order 1." modified_bessel_k1: scalar scalar bessel;
+                "`modified_bessel_k0` times e^x." scaled_modified_bessel_k0: scalar scalar bessel;
+                "`modified_bessel_k1` times e^x." scaled_modified_bessel_k1: scalar scalar bessel;
+                "Spherical Bessel function of the first kind and order 0." spherical_bessel_j0: scalar scalar bessel;
+            }
+            pairs {
+                "Regularised lower incomplete gamma function." igamma: gamma;
+                "Regularised upper incomplete gamma function." igammac: gamma;
+                "Chebyshev's polynomial of the first kind." chebyshev_polynomial_t: polynomial;
+                "Chebyshev's polynomial of the second kind." chebyshev_polynomial_u: polynomial;
+                "Chebyshev's polynomial of the third kind." chebyshev_polynomial_v: polynomial;
+                "Chebyshev's polynomial of the fourth kind." chebyshev_polynomial_w: polynomial;
+                "`chebyshev_polynomial_t` of 2 x - 1." shifted_chebyshev_polynomial_t: polynomial;
+                "`chebyshev_polynomial_u` of 2 x - 1." shifted_chebyshev_polynomial_u: polynomial;
+                "`chebyshev_polynomial_v` of 2 x - 1." shifted_chebyshev_polynomial_v: polynomial;
+                "`chebyshev_polynomial_w` of 2 x - 1." shifted_chebyshev_polynomial_w: polynomial;
+                "Hermite's polynomial as physicists have it." hermite_polynomial_h: polynomial;
+                "Hermite's polynomial as probabilists have it." hermite_polynomial_he: polynomial;
+                "Laguerre's polynomial." laguerre_polynomial_l: polynomial;
+                "Legendre's polynomial." legendre_polynomial_p: polynomial;
             }
             binary {
                 zeta: special_formula;
@@ -70,6 +97,7 @@ macro_rules! functions {
                 over_squares: formula;
                 sinc_slope: formula;
                 i1_slope_near: formula;
+                j1_slope_near: formula;
                 i1_slope: special_formula;
             }
         }
@@ -87,6 +115,12 @@ pub enum Cuda {
     Special,
     /// `t_NAME` in `kernels/special.cuh`.
     SpecialFormula,
+    /// `special_NAME` in `kernels/bessel.cuh`, in f64.
+    Bessel,
+    /// `t_NAME` in `kernels/incomplete_gamma.cuh`.
+    IncompleteGamma,
+    /// `t_NAME` in `kernels/polynomials.cuh`.
+    Polynomial,
 }
 
 /// A function of formulas.
@@ -113,12 +147,22 @@ macro_rules! cuda {
     (special_formula) => {
         Cuda::SpecialFormula
     };
+    (bessel) => {
+        Cuda::Bessel
+    };
+    (gamma) => {
+        Cuda::IncompleteGamma
+    };
+    (polynomial) => {
+        Cuda::Polynomial
+    };
 }
 
 macro_rules! list {
     (
         elementary { $($d0:literal $elementary:ident: $s0:ident $f0:ident $c0:ident;)* }
         special { $($d1:literal $special:ident: $s1:ident $f1:ident $c1:ident;)* }
+        pairs { $($pair_doc:literal $pair:ident: $c4:ident;)* }
         binary { $($binary:ident: $c2:ident;)* }
         composed { $($composed:ident: $c3:ident;)* }
     ) => {
@@ -126,6 +170,7 @@ macro_rules! list {
         pub const FUNCTIONS: &[Function] = &[
             $(Function { name: stringify!($elementary), cuda: cuda!($c0), composed: false },)*
             $(Function { name: stringify!($special), cuda: cuda!($c1), composed: false },)*
+            $(Function { name: stringify!($pair), cuda: cuda!($c4), composed: false },)*
             $(Function { name: stringify!($binary), cuda: cuda!($c2), composed: false },)*
             $(Function { name: stringify!($composed), cuda: cuda!($c3), composed: true },)*
         ];

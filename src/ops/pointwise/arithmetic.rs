@@ -395,6 +395,20 @@ impl Tensor {
         }
     }
 
+    /// `base` to the power of this tensor in f64, whatever the types (`torch.float_power` of a number and a tensor).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([2i64, -1]).rfloat_power(2).to_vec::<f64>(), [4.0, 0.5]);
+    /// ```
+    #[track_caller]
+    pub fn rfloat_power<'a>(&self, base: impl Into<Operand<'a>>) -> Tensor {
+        match base.into() {
+            Operand::Tensor(t) => t.float_power(self),
+            Operand::Scalar(s) => self.to_dtype(Dtype::F64).rpow(s.to_f64()),
+        }
+    }
+
     /// This tensor times 2 to the power `other` (`torch.ldexp`).
     ///
     /// ```

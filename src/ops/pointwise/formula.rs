@@ -19,7 +19,7 @@ pub use std::f64::consts::{
     FRAC_1_SQRT_2, FRAC_2_SQRT_PI, FRAC_PI_2, LN_2, LN_10, LOG2_E, LOG10_E, PI, SQRT_2,
 };
 
-pub use super::slopes::{i1_slope, i1_slope_near, over_squares, sinc_slope};
+pub use super::slopes::{i1_slope, i1_slope_near, j1_slope_near, over_squares, sinc_slope};
 pub use crate::cpu::numbers::lane::{Bits, Float, Lift, Literal, Number, Special};
 
 /// The outcome of a comparison; `&`, `|`, `^` and `!` combine them.
@@ -352,14 +352,32 @@ macro_rules! with_example {
         )* }
     };
 }
+/// The same of two numbers.
+macro_rules! pairs_with_example {
+    ($($doc:literal $name:ident)*) => {
+        two_arguments! { Special: $(
+            #[doc = $doc]
+            ///
+            /// ```
+            /// torchrs::pointwise! { table rows; /** Doc. */
+            #[doc = concat!("    pub float row(x) = ", stringify!($name), "(x, 2.0) * 2.0; }")]
+            /// let x = torchrs::Tensor::from([0.25f64, 1.0]);
+            #[doc = concat!("assert!(row(&x).equal(&(x.", stringify!($name), "(2.0) * 2.0)));")]
+            /// ```
+            $name;
+        )* }
+    };
+}
 macro_rules! functions {
     (
         elementary { $($doc:literal $name:ident: $f32:ident $f64:ident $cuda:ident;)* }
         special { $($special_doc:literal $special:ident: $s32:ident $s64:ident $s:ident;)* }
+        pairs { $($pair_doc:literal $pair:ident: $p:ident;)* }
         $($others:tt)*
     ) => {
         with_example! { Float: $($doc $name)* }
         with_example! { Special: $($special_doc $special)* }
+        pairs_with_example! { $($pair_doc $pair)* }
     };
 }
 crate::loops::functions!(functions);

@@ -6,7 +6,8 @@
 //! made. Everything else is here once: promotion, broadcasting,
 //! memory (`operands.rs`), running (`apply.rs`), autograd (`derivative.rs`).
 //!
-//! The tables: `arithmetic.rs`, `elementary.rs`, `special.rs`, `activation.rs`, `comparison.rs`,
+//! The tables: `arithmetic.rs`, `elementary.rs`, `special.rs`, `bessel.rs`, `incomplete_gamma.rs`,
+//! `polynomials.rs`, `activation.rs`, `comparison.rs`,
 //! `conditional.rs`, `losses.rs`, and of updates `updates.rs`.
 //! Copies and conversions (`copying.rs`) use the same loops; `operators.rs` has Rust's operators.
 //!
@@ -29,6 +30,7 @@ pub(crate) mod activation;
 mod apply;
 mod arithmetic;
 mod batched_updates;
+mod bessel;
 mod casts;
 mod comparison;
 pub(in crate::ops) mod complex;
@@ -41,18 +43,21 @@ mod edges;
 pub(crate) mod elementary;
 mod format;
 pub mod formula;
+pub(in crate::ops) mod incomplete_gamma;
 mod losses;
 mod macros;
 mod operands;
 mod operators;
 mod out;
+pub(in crate::ops) mod polynomials;
 #[doc(hidden)]
 pub mod row;
 mod slopes;
-mod special;
+pub(in crate::ops) mod special;
 mod symbolic;
 #[cfg(test)]
 mod tests;
+mod underived;
 mod updates;
 
 pub use apply::{apply, apply_inplace, apply_update};
@@ -99,6 +104,9 @@ pub fn tables() -> impl Iterator<Item = &'static Row> {
         elementary::checked::ROWS,
         special::rows::ROWS,
         special::checked::ROWS,
+        bessel::rows::ROWS,
+        incomplete_gamma::rows::ROWS,
+        polynomials::rows::ROWS,
         activation::rows::ROWS,
         activation::checked::ROWS,
         comparison::rows::ROWS,

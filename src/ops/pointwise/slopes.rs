@@ -25,6 +25,29 @@ const SINC_SERIES: [f64; 8] = [
 const I1_SERIES: [f64; 6] =
     [0.5, 3.0 / 16.0, 5.0 / 384.0, 7.0 / 18_432.0, 9.0 / 1_474_560.0, 11.0 / 176_947_200.0];
 
+/// The derivative of J1 by its series, up to 1/4 in magnitude; what it is at 0 beyond.
+///
+/// ```
+/// use torchrs::Tensor;
+/// torchrs::pointwise! { table rows; /** Doc. */ pub float row(x) = j1_slope_near(x); }
+/// let expected = Tensor::from([0.5, 0.4981263021]);
+/// assert!(row(&Tensor::from([0f64, 0.1])).allclose(&expected, Default::default()));
+/// ```
+#[inline(always)]
+pub fn j1_slope_near<S: Number>(x: S) -> S
+where
+    f64: Literal<S>,
+{
+    let close = select(lt(abs(x), NEAR), x, 0.0);
+    // The terms of I1's derivative, with alternating signs.
+    let z = -(close * close);
+    let mut series = S::from(I1_SERIES[5]);
+    for k in (0..5).rev() {
+        series = series * z + I1_SERIES[k];
+    }
+    series
+}
+
 /// `a / (a^2 + b^2)`, and 0 where both are 0; the squares do not underflow.
 ///
 /// ```

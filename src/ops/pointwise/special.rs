@@ -2,6 +2,7 @@
 //! logarithms or angles.
 
 use super::apply;
+use super::underived::without_derivative_by;
 use crate::error::{Error, throw};
 use crate::tensor::{Dtype, Operand, Scalar, Tensor, result_type};
 
@@ -81,19 +82,6 @@ crate::pointwise! {
     pub float trigamma(x) = trigamma(x) + select(lt(x, 0.0), 0.0 * (PI * x), 0.0);
         grad(g, x) { x: -(g * 2.0 * zeta(3.0, x)) }
         sample { x: 0.5..5.0 }
-
-    /// Hurwitz's zeta function, the sum over k >= 0 of 1 / (q + k)^x (`torch.special.zeta`).
-    ///
-    /// ```
-    /// use std::f64::consts::PI;
-    /// use torchrs::Tensor;
-    /// let y = Tensor::from([2f64, 4.]).zeta(1.0);
-    /// let pi = PI;
-    /// assert!(y.allclose(&Tensor::from([pi * pi / 6.0, pi.powi(4) / 90.0]), Default::default()));
-    /// ```
-    pub float zeta(x, q) = zeta(x, q);
-        grad(g, x, q) { q: -(g * x * zeta(x + 1.0, q)) }
-        sample { x: 2.0..4.0, q: 0.7..3.0 }
 
     // 0 times infinity makes NaN of what PyTorch's quotients of infinities are.
     /// Modified Bessel function of the first kind and order 0 (`torch.i0`); NaN at infinity, as there.
@@ -308,6 +296,11 @@ crate::pointwise! {
 crate::pointwise! {
     table checked without functions;
 
+    /// Hurwitz's zeta function ([`Tensor::zeta`]).
+    float zeta(x, q) = zeta(x, q);
+        grad(g, x, q) { q: -(g * x * zeta(x + 1.0, q)) }
+        sample { x: 2.0..4.0, q: 0.7..3.0 }
+
     /// The next number ([`Tensor::nextafter`]).
     float nextafter(x, other) = nextafter(x, other);
         grad(g) { x: g, other: 0.0 }
@@ -328,7 +321,42 @@ crate::pointwise! {
         grad(g) { x: g, other: 0.0 }
 }
 
+/// Hurwitz's zeta function of tensors or numbers.
+#[track_caller]
+pub(in crate::ops) fn zeta(x: Operand<'_>, q: Operand<'_>) -> Tensor {
+    without_derivative_by("zeta", "self", x, apply(&checked::zeta, &[x, q], &[]))
+}
+
 impl Tensor {
+    /// Hurwitz's zeta function, the sum over k >= 0 of 1 / (q + k)^x (`torch.special.zeta`).
+    ///
+    /// ```
+    /// use std::f64::consts::PI;
+    /// use torchrs::Tensor;
+    /// let y = Tensor::from([2f64, 4.]).zeta(1.0);
+    /// let pi = PI;
+    /// assert!(y.allclose(&Tensor::from([pi * pi / 6.0, pi.powi(4) / 90.0]), Default::default()));
+    /// ```
+    ///
+    /// # Panics
+    /// Backward throws where `self` requires a gradient: PyTorch has no derivative by the exponent.
+    #[track_caller]
+    pub fn zeta<'a>(&'a self, other: impl Into<Operand<'a>>) -> Tensor {
+        zeta(self.into(), other.into())
+    }
+
+    /// In-place form of [`mvlgamma`](Self::mvlgamma).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([2f64]);
+    /// assert!((x.mvlgamma_(1).item()).abs() < 1e-12);
+    /// ```
+    #[track_caller]
+    pub fn mvlgamma_(&self, p: u32) -> &Tensor {
+        self.assign_same_shape("mvlgamma_", &self.clone_contiguous().mvlgamma(p))
+    }
+
     /// Derivative of order `n` of [`digamma`](Self::digamma) (`torch.polygamma`), which is
     /// `(-1)^(n + 1) n! zeta(n + 1, x)`.
     ///
@@ -349,7 +377,7 @@ impl Tensor {
         let factorial: f64 = (1..=n).map(f64::from).product();
         let factor = if n % 2 == 1 { factorial } else { -factorial };
         let order = f64::from(n) + 1.0;
-        apply(&rows::zeta, &[order.into(), self.into()], &[]) * factor
+        apply(&checked::zeta, &[order.into(), self.into()], &[]) * factor
     }
 
     /// Logarithm of the multivariate gamma function of dimension `p`

@@ -7,7 +7,10 @@ use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Sub};
 
 use super::apply::apply;
 use super::row::Row;
-use super::{activation, arithmetic, comparison, conditional, division, elementary, special};
+use super::{
+    activation, arithmetic, bessel, comparison, conditional, division, elementary,
+    incomplete_gamma, polynomials, special,
+};
 use crate::cpu::numbers::lane::{F64, Float, Number, Special};
 use crate::storage::Device;
 use crate::tensor::{Dtype, Operand, Tensor};
@@ -211,18 +214,28 @@ mod elementary_rows {
     pub use super::elementary::rows::*;
 }
 
+/// The rows of the special functions.
+mod special_rows {
+    pub use super::bessel::rows::*;
+    pub use super::incomplete_gamma::rows::*;
+    pub use super::polynomials::rows::*;
+    pub use super::special::rows::*;
+}
+
 macro_rules! functions {
     (
         elementary { $($doc:literal $name:ident: $f32:ident $f64:ident $cuda:ident;)* }
         special { $($special_doc:literal $special:ident: $s32:ident $s64:ident $s:ident;)* }
+        pairs { $($pair_doc:literal $pair:ident: $p:ident;)* }
         $($others:tt)*
     ) => {
         impl Float for Symbol<'_> {
             $(fn $name(self) -> Self { self.unary(&elementary_rows::$name, Plain::$name) })*
         }
         impl Special for Symbol<'_> {
-            $(fn $special(self) -> Self { self.unary(&special::rows::$special, Plain::$special) })*
-            fn zeta(self, q: Self) -> Self { self.binary(q, &special::rows::zeta, Plain::zeta) }
+            $(fn $special(self) -> Self { self.unary(&special_rows::$special, Plain::$special) })*
+            $(fn $pair(self, other: Self) -> Self { self.binary(other, &special_rows::$pair, Plain::$pair) })*
+            fn zeta(self, q: Self) -> Self { self.binary(q, &special::checked::zeta, Plain::zeta) }
             fn atan2(self, x: Self) -> Self { self.binary(x, &special::rows::atan2, Plain::atan2) }
             fn nextafter(self, other: Self) -> Self {
                 self.binary(other, &special::checked::nextafter, Plain::nextafter)

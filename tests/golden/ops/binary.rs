@@ -31,7 +31,7 @@ macro_rules! tensors {
 pub fn fill(t: &mut Table) {
     methods! { t:
         mul eq ne lt le gt ge floor_divide bitwise_and bitwise_or bitwise_xor fmod copysign
-        xlogy bitwise_left_shift bitwise_right_shift float_power;
+        bitwise_left_shift bitwise_right_shift;
         mul_ eq_ ne_ lt_ le_ gt_ ge_ remainder_ floor_divide_ logical_and_ logical_or_
         logical_xor_ bitwise_and_ bitwise_or_ bitwise_xor_ fmod_ atan2_ copysign_ xlogy_ ldexp_
         nextafter_ float_power_ hypot_ gcd_ lcm_ heaviside_ bitwise_left_shift_ bitwise_right_shift_
@@ -41,9 +41,6 @@ pub fn fill(t: &mut Table) {
         maximum minimum logical_and logical_or logical_xor atan2 fmax fmin logaddexp logaddexp2 gcd
         lcm heaviside ldexp nextafter hypot
     }
-    t.op("special.xlogy", |c| Ok(c.tensor(0, "input")?.xlogy(c.operand(1, "other")?)));
-    t.op("special.zeta", |c| Ok(c.tensor(0, "input")?.zeta(c.operand(1, "other")?)));
-    t.op("special.xlog1py", |c| Ok(c.tensor(0, "input")?.xlog1py(c.operand(1, "other")?)));
     t.op("true_divide", |c| Ok(c.tensor(0, "input")?.div(c.operand(1, "other")?)));
     t.op("true_divide_", |c| Ok(c.tensor(0, "input")?.div_(c.operand(1, "other")?).clone()));
     scaled(t);

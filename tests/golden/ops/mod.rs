@@ -15,6 +15,7 @@ mod norm;
 mod pool;
 mod reduction;
 mod shape;
+mod special_functions;
 mod tensor;
 mod unary;
 mod util;
@@ -70,6 +71,7 @@ pub fn table() -> Table {
         pool::fill,
         reduction::fill,
         shape::fill,
+        special_functions::fill,
         tensor::fill,
         unary::fill,
         util::fill,

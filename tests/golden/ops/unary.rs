@@ -22,15 +22,6 @@ pub fn fill(t: &mut Table) {
         trunc_ bitwise_not_
     }
     synonyms(t);
-    t.op("special.i0e", |c| Ok(c.tensor(0, "input")?.i0e()));
-    t.op("special.i1", |c| Ok(c.tensor(0, "input")?.i1()));
-    t.op("special.i1e", |c| Ok(c.tensor(0, "input")?.i1e()));
-    t.op("special.ndtri", |c| Ok(c.tensor(0, "input")?.ndtri()));
-    t.op("mvlgamma", |c| Ok(c.tensor(0, "input")?.mvlgamma(c.count(1, "p", 1)? as u32)));
-    t.op("special.entr", |c| Ok(c.tensor(0, "input")?.entr()));
-    t.op("special.ndtr", |c| Ok(c.tensor(0, "input")?.ndtr()));
-    t.op("special.log_ndtr", |c| Ok(c.tensor(0, "input")?.log_ndtr()));
-    t.op("special.erfcx", |c| Ok(c.tensor(0, "input")?.erfcx()));
     // Of real numbers the sign.
     t.op("sgn", |c| Ok(c.tensor(0, "input")?.sgn()));
     t.op("sgn_", |c| Ok(c.tensor(0, "input")?.sign_().clone()));
@@ -54,10 +45,6 @@ pub fn fill(t: &mut Table) {
         let nan = c.float(1, "nan", 0.0)?;
         let (high, low) = (c.maybe_float(2, "posinf")?, c.maybe_float(3, "neginf")?);
         Ok(x.nan_to_num_(nan, high, low).clone())
-    });
-    t.op("polygamma", |c| Ok(c.tensor(1, "input")?.polygamma(c.count(0, "n", 0)? as u32)));
-    t.op("polygamma_", |c| {
-        Ok(c.tensor(0, "input")?.polygamma_(c.count(1, "n", 0)? as u32).clone())
     });
 }
 
@@ -86,10 +73,7 @@ fn synonyms(t: &mut Table) {
         };
     }
     special! {
-        "special.digamma" digamma "special.psi" digamma "special.erf" erf "special.erfc" erfc
-        "special.erfinv" erfinv "special.exp2" exp2 "special.expit" sigmoid "special.expm1" expm1
-        "special.gammaln" lgamma "special.i0" i0 "special.log1p" log1p "special.round" round
-        "special.sinc" sinc "relu" relu "nn.functional.sigmoid" sigmoid "nn.functional.tanh" tanh
+        "relu" relu "nn.functional.sigmoid" sigmoid "nn.functional.tanh" tanh
         "selu" selu
     }
     t.op("relu_", |c| Ok(c.tensor(0, "input")?.relu_().clone()));

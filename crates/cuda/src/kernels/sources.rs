@@ -10,12 +10,12 @@ macro_rules! files {
 /// All files, by name.
 const FILES: &[(&str, &str)] = files! {
     "attention.cu" "batch_norm.cu" "batch_norm_columns.cuh" "batch_norm_entries.cuh"
-    "before.cuh" "casts.cu" "cat.cu" "complex.cu" "conv.cu" "cross_entropy.cu" "ctc_loss.cu"
+    "before.cuh" "bessel.cuh" "casts.cu" "cat.cu" "complex.cu" "conv.cu" "cross_entropy.cu" "ctc_loss.cu"
     "embedding_bag.cu" "fft.cu" "fill.cu" "first.cu" "flash.cu" "flash_tile.cuh" "fold.cuh" "fold_entries.cuh"
-    "formula.cuh" "gradients.cu" "grid_sample.cu" "indexing.cu" "keys.cuh" "layer_norm.cu"
+    "formula.cuh" "gradients.cu" "grid_sample.cu" "incomplete_gamma.cuh" "indexing.cu" "keys.cuh" "layer_norm.cu"
     "layer_norm_both.cu" "lengths.cu" "limits.cu" "linalg.cuh" "linalg_factors.cu"
     "linalg_jacobi.cu" "linalg_qr.cu" "masks.cu"
-    "matmul.cu" "nll.cu" "order.cuh" "packed.cuh" "philox.cuh" "pieces.cuh" "pointwise.cuh" "pooling.cu"
+    "matmul.cu" "nll.cu" "order.cuh" "packed.cuh" "philox.cuh" "pieces.cuh" "pointwise.cuh" "polynomials.cuh" "pooling.cu"
     "prelude.cuh" "quotient.cuh" "random.cu" "rank.cu" "reduce.cu" "refusal.cuh" "resample.cu"
     "rnn.cu" "rotary.cu" "rows.cuh" "rows_entries.cuh" "scan.cu" "search.cu" "select.cu"
     "softmax.cu" "sort.cu" "special.cuh" "tile.cuh" "triangular.cu" "walk.cuh" "warp.cuh"

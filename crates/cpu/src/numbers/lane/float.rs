@@ -126,6 +126,16 @@ macro_rules! function {
     };
 }
 
+/// A function of two numbers in f64.
+macro_rules! pair {
+    ($f:ident $Lane:ident $t:ty) => {
+        #[inline(always)]
+        fn $f(self, other: Self) -> Self {
+            $Lane(special::$f(self.0 as f64, other.0 as f64) as $t)
+        }
+    };
+}
+
 macro_rules! binary {
     ($Lane:ident, $t:ty, $math:ident) => {
         #[inline(always)]
@@ -156,6 +166,7 @@ macro_rules! functions {
     (
         elementary { $($doc:literal $f:ident: $f32:ident $f64:ident $cuda:ident;)* }
         special { $($special_doc:literal $special:ident: $s32:ident $s64:ident $s:ident;)* }
+        pairs { $($pair_doc:literal $pair:ident: $p:ident;)* }
         $($others:tt)*
     ) => {
         impl<const FMA: bool> Float for F32<FMA> {
@@ -166,10 +177,12 @@ macro_rules! functions {
         }
         impl<const FMA: bool> Special for F32<FMA> {
             $(function!($special of F32, f32, single: $s32);)*
+            $(pair!($pair F32 f32);)*
             binary!(F32, f32, single);
         }
         impl<const FMA: bool> Special for F64<FMA> {
             $(function!($special of F64, f64, double: $s64);)*
+            $(pair!($pair F64 f64);)*
             binary!(F64, f64, double);
         }
     };

@@ -170,6 +170,7 @@ macro_rules! declare {
     (
         elementary { $($doc:literal $name:ident: $f32:ident $f64:ident $cuda:ident;)* }
         special { $($special_doc:literal $special:ident: $s32:ident $s64:ident $s:ident;)* }
+        pairs { $($pair_doc:literal $pair:ident: $p:ident;)* }
         $($others:tt)*
     ) => {
         /// A value with the elementary functions.
@@ -217,6 +218,17 @@ macro_rules! declare {
                 /// assert!(matches!(y, Symbol::Number(y) if (y - of_tensor).abs() < 1e-12));
                 /// ```
                 fn $special(self) -> Self;
+            )*
+            $(
+                #[doc = $pair_doc]
+                ///
+                /// ```
+                /// use torchrs::{Tensor, ops::pointwise::{Symbol, formula::Special}};
+                #[doc = concat!("let y = Symbol::Number(0.5).", stringify!($pair), "(Symbol::Number(2.0));")]
+                #[doc = concat!("let of_tensor = Tensor::from([0.5f64]).", stringify!($pair), "(2.0).item();")]
+                /// assert!(matches!(y, Symbol::Number(y) if (y - of_tensor).abs() < 1e-12));
+                /// ```
+                fn $pair(self, other: Self) -> Self;
             )*
             /// Hurwitz's zeta function with this exponent.
             ///

@@ -189,6 +189,7 @@ macro_rules! delegated_functions {
     (
         elementary { $($doc:literal $f:ident: $f32:ident $f64:ident $cuda:ident;)* }
         special { $($special_doc:literal $special:ident: $s32:ident $s64:ident $s:ident;)* }
+        pairs { $($pair_doc:literal $pair:ident: $p:ident;)* }
         $($others:tt)*
     ) => {
         impl Float for Near {$(
@@ -198,6 +199,7 @@ macro_rules! delegated_functions {
         impl Special for Near {
             delegated!(map $($special)*);
             delegated!(with zeta atan2 nextafter);
+            delegated!(with $($pair)*);
         }
     };
 }

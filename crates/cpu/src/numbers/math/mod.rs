@@ -11,7 +11,10 @@
 //! intervals.
 
 mod basic;
+mod bessel;
 pub mod double;
+mod incomplete_gamma;
+mod polynomials;
 pub mod single;
 pub mod special;
 #[doc(hidden)]

@@ -3,6 +3,10 @@
 
 use std::f64::consts::{FRAC_2_SQRT_PI, PI, SQRT_2};
 
+pub use super::bessel::*;
+pub use super::incomplete_gamma::*;
+pub use super::polynomials::*;
+
 // The system's C library has them; Rust's standard library does not expose them.
 unsafe extern "C" {
     #[link_name = "erfc"]

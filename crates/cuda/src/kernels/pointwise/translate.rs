@@ -67,6 +67,15 @@ fn define_called(out: &mut String, body: &str, compute: Compute) {
     if called.clone().any(|f| matches!(f.cuda, Cuda::Special | Cuda::SpecialFormula)) {
         out.push_str(kernel_text!("special.cuh"));
     }
+    if called.clone().any(|f| f.cuda == Cuda::Bessel) {
+        out.push_str(kernel_text!("bessel.cuh"));
+    }
+    if called.clone().any(|f| f.cuda == Cuda::IncompleteGamma) {
+        out.push_str(kernel_text!("incomplete_gamma.cuh"));
+    }
+    if called.clone().any(|f| f.cuda == Cuda::Polynomial) {
+        out.push_str(kernel_text!("polynomials.cuh"));
+    }
     if compute == Compute::I64 {
         return;
     }
@@ -74,7 +83,8 @@ fn define_called(out: &mut String, body: &str, compute: Compute) {
         match function.cuda {
             Cuda::Math => line(out, format_args!("ONE({})", function.name)),
             Cuda::Special => line(out, format_args!("SPECIAL({})", function.name)),
-            Cuda::Formula | Cuda::SpecialFormula => {}
+            Cuda::Bessel => line(out, format_args!("BESSEL({})", function.name)),
+            Cuda::Formula | Cuda::SpecialFormula | Cuda::IncompleteGamma | Cuda::Polynomial => {}
         }
     }
 }
@@ -167,6 +177,14 @@ mod tests {
                     format!("__device__ inline double special_{}(double ", f.name),
                 ),
                 Cuda::SpecialFormula => (kernel_text!("special.cuh"), format!(" t_{}(C ", f.name)),
+                Cuda::Bessel => (
+                    kernel_text!("bessel.cuh"),
+                    format!("__device__ inline double special_{}(double ", f.name),
+                ),
+                Cuda::IncompleteGamma => {
+                    (kernel_text!("incomplete_gamma.cuh"), format!(" t_{}(C ", f.name))
+                }
+                Cuda::Polynomial => (kernel_text!("polynomials.cuh"), format!(" t_{}(C ", f.name)),
             };
             assert!(file.contains(&text), "{f:?}: no `{text}` in its file in kernels/");
         }

@@ -1,6 +1,7 @@
 //! Accuracy in ulp, of both forms of every f64 function and of f32 powers, against the system's f64
 //! library. The f32 functions of one argument: `ops/pointwise/accuracy.rs`.
 
+mod orders;
 mod special;
 
 use torchrs_cpu::numbers::math::ulps::ulps32;
