@@ -1,8 +1,11 @@
 //! Linear layers (`torch/nn/modules/linear.py`).
 
+use std::sync::OnceLock;
+
 use super::display::python_bool;
 use super::functional::{LinearCrossEntropyOptions, linear_cross_entropy};
-use super::{Forward, Module, Parameter, calls, init};
+use super::lora::Adapter;
+use super::{Field, Forward, Module, Parameter, Visitor, VisitorMut, calls, init};
 use crate::error::{Error, Result, throw};
 use crate::onnx::{Graph, Value};
 use crate::ops::{Activation, Layer, fused_feed_forward};
@@ -16,13 +19,43 @@ use crate::tensor::{Dtype, Tensor};
 /// let layer = Linear::new(3, 2);
 /// assert_eq!(layer.forward(&Tensor::ones([5, 3], F32)).shape(), &[5, 2]);
 /// ```
-#[derive(Module, Clone)]
-#[module(extra_repr = Self::settings)]
+#[derive(Clone)]
 pub struct Linear {
     /// `[out_features, in_features]`.
     pub weight: Parameter,
     /// `[out_features]`.
     pub bias: Option<Parameter>,
+    /// What [`lora`](super::lora) adds.
+    pub(super) adapter: OnceLock<Box<Adapter>>,
+}
+
+impl Module for Linear {
+    fn visit<'a>(&'a self, visitor: &mut dyn Visitor<'a>) {
+        self.weight.visit_field("weight", visitor);
+        self.bias.visit_field("bias", visitor);
+        if let Some(adapter) = self.adapter.get() {
+            adapter.visit(visitor);
+        }
+    }
+    fn visit_mut(&mut self, visitor: &mut dyn VisitorMut) {
+        self.weight.visit_field_mut("weight", visitor);
+        self.bias.visit_field_mut("bias", visitor);
+        if let Some(adapter) = self.adapter.get_mut() {
+            adapter.visit_mut(visitor);
+        }
+    }
+    fn name(&self) -> &str {
+        "Linear"
+    }
+    fn extra_repr(&self) -> String {
+        self.settings()
+    }
+    fn as_linear(&self) -> Option<&Linear> {
+        Some(self)
+    }
+    fn as_linear_mut(&mut self) -> Option<&mut Linear> {
+        Some(self)
+    }
 }
 
 impl Linear {
@@ -30,7 +63,7 @@ impl Linear {
     #[track_caller]
     pub fn new(in_features: usize, out_features: usize) -> Self {
         let (weight, bias) = init::default_parameters(&[out_features, in_features], out_features);
-        Linear { weight, bias: Some(bias) }
+        Linear { weight, bias: Some(bias), adapter: OnceLock::new() }
     }
 
     /// Without a bias.
@@ -38,7 +71,32 @@ impl Linear {
     pub fn no_bias(in_features: usize, out_features: usize) -> Self {
         let weight = Parameter::new(Tensor::empty([out_features, in_features], Dtype::F32));
         init::default_weight_(&weight);
-        Linear { weight, bias: None }
+        Linear { weight, bias: None, adapter: OnceLock::new() }
+    }
+
+    /// Of a weight `[out_features, in_features]` and a bias `[out_features]` that are there: a layer that shares them.
+    ///
+    /// ```
+    /// use torchrs::nn::Linear;
+    /// let first = Linear::new(3, 2);
+    /// let second = Linear::from_parameters(first.weight.clone(), None);
+    /// assert!(second.weight.ptr_eq(&first.weight));
+    /// ```
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`] unless the weight has two dimensions and the bias as many elements as outputs.
+    #[track_caller]
+    pub fn from_parameters(weight: Parameter, bias: Option<Parameter>) -> Self {
+        let right = weight.dim() == 2
+            && bias.as_ref().is_none_or(|bias| bias.shape() == [weight.shape()[0]]);
+        if !right {
+            let (weight, bias) = (weight.shape(), bias.as_ref().map(|bias| bias.shape()));
+            let message = format!(
+                "weight is {weight:?} and bias {bias:?}; must be [out_features, in_features] and [out_features]"
+            );
+            throw(Error::shape("Linear", message));
+        }
+        Linear { weight, bias, adapter: OnceLock::new() }
     }
 
     /// Size of the last dimension of the input.
@@ -79,7 +137,16 @@ impl Linear {
         }
         let linear_bias = self.bias.as_deref().cloned();
         let options = LinearCrossEntropyOptions { linear_bias, ..options };
-        linear_cross_entropy(input, &self.weight, target, options)
+        linear_cross_entropy(input, &self.adapted_weight(), target, options)
+    }
+
+    /// The weight with what an adapter adds, for those who compute with it themselves.
+    #[track_caller]
+    pub(crate) fn adapted_weight(&self) -> Tensor {
+        match self.adapter.get() {
+            Some(adapter) => adapter.added_to_weight(&self.weight),
+            None => self.weight.tensor().clone(),
+        }
     }
 
     /// `second` of a function of what this layer gives, as the position-wise feed-forward network of a transformer:
@@ -97,7 +164,8 @@ impl Linear {
     /// As [`Tensor::linear`], of both layers.
     #[track_caller]
     pub fn feed_forward(&self, input: &Tensor, activation: Activation, second: &Linear) -> Tensor {
-        let fused = match calls::is_logged() {
+        let is_adapted = self.adapter.get().is_some() || second.adapter.get().is_some();
+        let fused = match is_adapted || calls::is_logged() {
             true => None,
             false => fused_feed_forward(input, self.layer(), activation, second.layer()),
         };
@@ -122,11 +190,15 @@ impl Forward for Linear {
     #[track_caller]
     #[crate::nn::forward]
     fn forward(&self, input: &Tensor) -> Tensor {
-        input.linear(&self.weight, self.bias.as_deref())
+        let output = input.linear(&self.weight, self.bias.as_deref());
+        match self.adapter.get() {
+            Some(adapter) => adapter.added_to(output, input),
+            None => output,
+        }
     }
 
     fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
-        graph.linear(input, &self.weight, self.bias.as_deref())
+        graph.linear(input, &self.adapted_weight(), self.bias.as_deref())
     }
 }
 

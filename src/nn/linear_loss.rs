@@ -74,7 +74,7 @@ impl Loss for LinearCrossEntropyLoss {
     fn forward(&self, input: &Tensor, target: &Tensor) -> Tensor {
         let outputs = &self.options.out_features;
         let shape = |last: &[usize]| [&[self.num_classes], &outputs[..], last].concat();
-        let weight = self.linear.weight.reshape_to(&shape(&[self.linear.in_features()]));
+        let weight = self.linear.adapted_weight().reshape_to(&shape(&[self.linear.in_features()]));
         let options = LinearCrossEntropyOptions {
             linear_bias: self.linear.bias.as_ref().map(|bias| bias.reshape_to(&shape(&[]))),
             weight: self.weight.as_deref().cloned(),

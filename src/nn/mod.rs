@@ -51,6 +51,8 @@ pub mod init;
 mod instance_norm;
 mod linear;
 mod linear_loss;
+pub mod llm;
+pub mod lora;
 mod loss;
 mod loss_options;
 mod materialise;

@@ -116,6 +116,18 @@ pub trait Module: Send + Sync {
         false
     }
 
+    /// The layer, of a [`Linear`](super::Linear), to which adapters can be added.
+    #[doc(hidden)]
+    fn as_linear(&self) -> Option<&super::Linear> {
+        None
+    }
+
+    /// [`as_linear`](Self::as_linear) for changes.
+    #[doc(hidden)]
+    fn as_linear_mut(&mut self) -> Option<&mut super::Linear> {
+        None
+    }
+
     /// All parameters, also those of modules inside, with their dotted names. A parameter that is
     /// there more than once appears once, under its first name.
     ///

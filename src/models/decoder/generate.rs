@@ -3,6 +3,7 @@
 use super::KeyValueCache;
 use crate::autograd::no_grad;
 use crate::error::{Error, throw};
+use crate::nn::llm::{LogitsOptions, filter_logits};
 use crate::tensor::{Dtype, Tensor};
 
 /// How a model's `generate` goes on (`transformers.GenerationConfig`).
@@ -16,12 +17,31 @@ pub struct GenerateOptions {
     pub temperature: f64,
     /// Draws among this many of the likeliest tokens only; 0: among all.
     pub top_k: usize,
+    /// Draws among the likeliest tokens only, as long as those before sum to no more than this (the nucleus); 1: among all.
+    pub top_p: f64,
+    /// Draws among tokens only of at least this share of the likeliest one's probability; 0: among all.
+    pub min_p: f64,
+    /// Divides the logits of tokens that are in the sequence already, and multiplies those below 0, whether tokens are drawn or not;
+    /// 1: none.
+    pub repetition_penalty: f64,
     /// Ends a sequence.
     pub eos_token_id: Option<i64>,
     /// Fills up a sequence that has ended; `None`: the token that ended it.
     pub pad_token_id: Option<i64>,
     /// Keeps keys and values of earlier tokens, instead of computing them for each new one.
     pub use_cache: bool,
+}
+
+impl GenerateOptions {
+    fn of_logits(&self) -> LogitsOptions {
+        LogitsOptions {
+            repetition_penalty: self.repetition_penalty,
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+        }
+    }
 }
 
 impl Default for GenerateOptions {
@@ -32,6 +52,9 @@ impl Default for GenerateOptions {
             do_sample: false,
             temperature: 1.0,
             top_k: 50,
+            top_p: 1.0,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
             eos_token_id: None,
             pad_token_id: None,
             use_cache: true,
@@ -67,9 +90,17 @@ pub(in crate::models) fn generate(
         );
         throw(Error::argument("generate", "max_new_tokens", message));
     }
-    if options.do_sample && (options.temperature.is_nan() || options.temperature <= 0.0) {
-        let message = format!("{}; must be positive", options.temperature);
-        throw(Error::argument("generate", "temperature", message));
+    options.of_logits().check("generate");
+    let drawing = [
+        ("temperature", options.temperature, 1.0),
+        ("top_p", options.top_p, 1.0),
+        ("min_p", options.min_p, 0.0),
+    ];
+    if let Some((name, value, _)) = drawing.iter().find(|(_, value, none)| value != none)
+        && !options.do_sample
+    {
+        let message = format!("{value} without `do_sample`, which alone draws tokens");
+        throw(Error::argument("generate", name, message));
     }
     no_grad(|| extend(model, input_ids, options))
 }
@@ -82,10 +113,7 @@ fn extend(model: &dyn NextToken, input_ids: &Tensor, options: &GenerateOptions) 
         let known = cache.as_ref().map_or(0, KeyValueCache::length);
         let unknown = tokens.narrow(1, known, tokens.size(1) - known);
         let logits = model.next_logits(&unknown, cache.as_mut());
-        let mut next: Vec<i64> = match options.do_sample {
-            true => draw(&logits, options),
-            false => logits.argmax_dim(-1, false).to_vec(),
-        };
+        let mut next: Vec<i64> = next_tokens(&logits, &tokens, options);
         if let Some(eos) = options.eos_token_id {
             for (token, ended) in next.iter_mut().zip(&mut ended) {
                 if *ended {
@@ -103,14 +131,14 @@ fn extend(model: &dyn NextToken, input_ids: &Tensor, options: &GenerateOptions) 
     tokens
 }
 
-/// A token for each row of logits.
-fn draw(logits: &Tensor, options: &GenerateOptions) -> Vec<i64> {
-    let logits = logits.to_dtype(Dtype::F32) / options.temperature;
-    let classes = logits.size(-1);
-    if options.top_k == 0 || options.top_k >= classes {
-        return logits.softmax(-1).multinomial(1, true).to_vec();
+/// A token for each row of logits, behind `tokens`.
+fn next_tokens(logits: &Tensor, tokens: &Tensor, options: &GenerateOptions) -> Vec<i64> {
+    let filters = options.of_logits();
+    if !options.do_sample {
+        let penalty =
+            LogitsOptions { repetition_penalty: filters.repetition_penalty, ..Default::default() };
+        return filter_logits(logits, &penalty, Some(tokens)).argmax_dim(-1, false).to_vec();
     }
-    let (largest, places) = logits.topk(options.top_k, -1, true);
-    let chosen = largest.softmax(-1).multinomial(1, true);
-    places.gather(1, &chosen).to_vec()
+    let logits = filter_logits(&logits.to_dtype(Dtype::F32), &filters, Some(tokens));
+    logits.softmax(-1).multinomial(1, true).to_vec()
 }

@@ -136,7 +136,7 @@ impl GPT2LMHeadModel {
     pub fn new(config: GPT2Config) -> Self {
         let transformer = GPT2Model::new(config);
         let lm_head = match config.tie_word_embeddings {
-            true => Linear { weight: transformer.wte.weight.clone(), bias: None },
+            true => Linear::from_parameters(transformer.wte.weight.clone(), None),
             false => {
                 let layer = Linear::no_bias(config.n_embd, config.vocab_size);
                 normal_(&layer.weight, 0.0, config.initializer_range);

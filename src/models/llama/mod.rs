@@ -152,7 +152,7 @@ impl LlamaForCausalLM {
         let model = LlamaModel::new(config);
         let config = &model.config;
         let lm_head = match config.tie_word_embeddings {
-            true => Linear { weight: model.embed_tokens.weight.clone(), bias: None },
+            true => Linear::from_parameters(model.embed_tokens.weight.clone(), None),
             false => block::linear(config, config.hidden_size, config.vocab_size, false),
         };
         LlamaForCausalLM { model, lm_head }

@@ -256,7 +256,7 @@ impl MultiheadAttention {
             (shares.matmul(&v), Some(shares))
         };
         let out = out.transpose(1, 2).reshape([batch as i64, queries as i64, -1]);
-        let out = out.linear(&self.out_proj.weight, self.out_proj.bias.as_deref());
+        let out = out.linear(&self.out_proj.adapted_weight(), self.out_proj.bias.as_deref());
         let out = match (single, self.options.batch_first) {
             (true, _) => out.squeeze_dim(0),
             (_, true) => out,

@@ -1,7 +1,10 @@
 //! GPT-2: numbers, the cache, generation, published weights.
 
+use std::collections::BTreeSet;
+
 use torchrs::checkpoint::TensorMap;
 use torchrs::models::*;
+use torchrs::nn::llm::{LogitsOptions, filter_logits};
 use torchrs::nn::{Forward, Module};
 use torchrs::{Dtype, Dtype::F32, Dtype::F64, Tensor, catch, no_grad};
 
@@ -154,6 +157,57 @@ fn sampling_keeps_to_the_likeliest_and_to_the_temperature() {
             assert!((share - want).abs() < 0.1, "{token}: {share}, not {want}");
         }
     })
+}
+
+#[test]
+fn sampling_keeps_to_the_nucleus_and_to_shares_of_the_likeliest() {
+    torchrs::fork_rng(|| {
+        torchrs::manual_seed(4);
+        let gpt = model(config(), F32);
+        let prompt = ids().narrow(1, 0, 1).narrow(0, 0, 1).repeat(&[300, 1]);
+        let options = GenerateOptions { max_new_tokens: 1, do_sample: true, ..Default::default() };
+        let options = GenerateOptions { top_k: 0, ..options };
+        let drawn = |options| -> BTreeSet<i64> {
+            gpt.generate(&prompt, options).select(1, -1).to_vec().into_iter().collect()
+        };
+        let logits = no_grad(|| gpt.forward(&prompt.narrow(0, 0, 1))).select(1, -1).to_dtype(F64);
+        let allowed = |options: LogitsOptions| -> BTreeSet<i64> {
+            let left = filter_logits(&logits, &options, None).select(0, 0).to_vec::<f64>();
+            (0..).zip(left).filter(|(_, logit)| logit.is_finite()).map(|(token, _)| token).collect()
+        };
+        let nucleus = allowed(LogitsOptions { top_p: 0.3, ..Default::default() });
+        let shares = allowed(LogitsOptions { min_p: 0.7, ..Default::default() });
+        assert!(nucleus.len() < 20 && shares.len() < 20 && nucleus.len() > 1 && shares.len() > 1);
+        assert_eq!(drawn(GenerateOptions { top_p: 0.3, ..options }), nucleus);
+        assert_eq!(drawn(GenerateOptions { min_p: 0.7, ..options }), shares);
+        // What is there already is pushed away, without drawing too.
+        let greedy = GenerateOptions { max_new_tokens: 8, ..Default::default() };
+        let greedy = GenerateOptions { repetition_penalty: 1e6, ..greedy };
+        let row = gpt.generate(&ids().narrow(0, 0, 1), greedy).select(0, 0).to_vec::<i64>();
+        let logits = no_grad(|| gpt.forward(&ids().narrow(0, 0, 1))).select(1, -1).select(0, 0);
+        let seen: BTreeSet<i64> = ids().select(0, 0).to_vec().into_iter().collect();
+        let positive: Vec<f64> = logits.to_vec();
+        let new = (0..).zip(&positive).filter(|(token, _)| !seen.contains(token));
+        let best = new.max_by(|a, b| a.1.total_cmp(b.1)).map(|(token, _)| token).unwrap();
+        assert_eq!(row[ids().size(1)], best);
+    })
+}
+
+#[test]
+fn options_of_generation_that_cannot_be_are_refused() {
+    let gpt = model(config(), F32);
+    let draw = GenerateOptions { do_sample: true, ..Default::default() };
+    for (options, name) in [
+        (GenerateOptions { temperature: 0.0, ..draw }, "temperature"),
+        (GenerateOptions { top_p: 1.5, ..draw }, "top_p"),
+        (GenerateOptions { min_p: -0.1, ..draw }, "min_p"),
+        (GenerateOptions { repetition_penalty: 0.0, ..draw }, "repetition_penalty"),
+        // Nothing is drawn, so nothing would be left out.
+        (GenerateOptions { top_p: 0.9, ..Default::default() }, "do_sample"),
+    ] {
+        let error = catch(|| gpt.generate(&ids(), options)).unwrap_err().to_string();
+        assert!(error.contains(name), "{error}");
+    }
 }
 
 #[test]
