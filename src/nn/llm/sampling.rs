@@ -78,7 +78,8 @@ pub fn filter_logits(
         let message = format!("logits are {:?}; must be [rows, classes]", logits.shape());
         throw(Error::shape(OP, message));
     }
-    let mut logits = logits.clone();
+    let given = logits;
+    let mut logits = given.clone();
     if options.repetition_penalty != 1.0 {
         let Some(previous) = previous else {
             let message =
@@ -107,7 +108,8 @@ pub fn filter_logits(
         });
         logits = without(&logits, &out);
     }
-    logits
+    // Never the argument itself, which a change in place would reach.
+    if logits.ptr_eq(given) { given.clone_contiguous() } else { logits }
 }
 
 fn without(logits: &Tensor, out: &Tensor) -> Tensor {

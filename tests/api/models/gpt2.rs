@@ -175,11 +175,22 @@ fn sampling_keeps_to_the_nucleus_and_to_shares_of_the_likeliest() {
             let left = filter_logits(&logits, &options, None).select(0, 0).to_vec::<f64>();
             (0..).zip(left).filter(|(_, logit)| logit.is_finite()).map(|(token, _)| token).collect()
         };
-        let nucleus = allowed(LogitsOptions { top_p: 0.3, ..Default::default() });
-        let shares = allowed(LogitsOptions { min_p: 0.7, ..Default::default() });
-        assert!(nucleus.len() < 20 && shares.len() < 20 && nucleus.len() > 1 && shares.len() > 1);
-        assert_eq!(drawn(GenerateOptions { top_p: 0.3, ..options }), nucleus);
-        assert_eq!(drawn(GenerateOptions { min_p: 0.7, ..options }), shares);
+        let some = |options: fn(f64) -> LogitsOptions| {
+            let bounds = (1..20).map(|i| f64::from(i) / 20.0);
+            let mut found = bounds.map(|bound| (bound, allowed(options(bound))));
+            found
+                .find(|(_, tokens)| (2..12).contains(&tokens.len()))
+                .expect("a bound that leaves some")
+        };
+        let (top_p, nucleus) = some(|top_p| LogitsOptions { top_p, ..Default::default() });
+        let (min_p, shares) = some(|min_p| LogitsOptions { min_p, ..Default::default() });
+        for (options, allowed) in [
+            (GenerateOptions { top_p, ..options }, nucleus),
+            (GenerateOptions { min_p, ..options }, shares),
+        ] {
+            let drawn = drawn(options);
+            assert!(drawn.is_subset(&allowed) && drawn.len() > 1, "{drawn:?} of {allowed:?}");
+        }
         // What is there already is pushed away, without drawing too.
         let greedy = GenerateOptions { max_new_tokens: 8, ..Default::default() };
         let greedy = GenerateOptions { repetition_penalty: 1e6, ..greedy };
@@ -196,14 +207,15 @@ fn sampling_keeps_to_the_nucleus_and_to_shares_of_the_likeliest() {
 #[test]
 fn options_of_generation_that_cannot_be_are_refused() {
     let gpt = model(config(), F32);
-    let draw = GenerateOptions { do_sample: true, ..Default::default() };
+    let few = GenerateOptions { max_new_tokens: 2, ..Default::default() };
+    let draw = GenerateOptions { do_sample: true, ..few };
     for (options, name) in [
         (GenerateOptions { temperature: 0.0, ..draw }, "temperature"),
         (GenerateOptions { top_p: 1.5, ..draw }, "top_p"),
         (GenerateOptions { min_p: -0.1, ..draw }, "min_p"),
         (GenerateOptions { repetition_penalty: 0.0, ..draw }, "repetition_penalty"),
         // Nothing is drawn, so nothing would be left out.
-        (GenerateOptions { top_p: 0.9, ..Default::default() }, "do_sample"),
+        (GenerateOptions { top_p: 0.9, ..few }, "do_sample"),
     ] {
         let error = catch(|| gpt.generate(&ids(), options)).unwrap_err().to_string();
         assert!(error.contains(name), "{error}");

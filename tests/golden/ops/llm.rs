@@ -174,7 +174,7 @@ fn losses(t: &mut Table) {
     });
     t.op("llm.kl_distill", |c| {
         let (student, teacher) = (c.tensor(0, "student")?, c.tensor(1, "teacher")?);
-        Ok(llm::distillation_loss(student, teacher, c.float(2, "temperature", 1.0)?))
+        Ok(llm::distillation_loss(student, teacher, c.float(2, "temperature", 2.0)?))
     });
 }
 
@@ -187,7 +187,7 @@ pub fn fill(t: &mut Table) {
     t.op("llm.decoder_layer", decoder_layer);
     t.op("llm.lora_linear", |c| {
         let matrices = [c.tensor(2, "a")?, c.tensor(3, "b")?];
-        let (x, w, alpha) = (c.tensor(0, "x")?, c.tensor(1, "w")?, c.float(4, "alpha", 1.0)?);
+        let (x, w, alpha) = (c.tensor(0, "x")?, c.tensor(1, "w")?, c.float(4, "alpha", 8.0)?);
         Ok(lora::lora_linear(x, w, matrices, alpha))
     });
     positions(t);
