@@ -18,6 +18,7 @@ pages! {
     Tensors "guide/tensors.md";
     Autograd "guide/autograd.md";
     Modules "guide/modules.md";
+    Distributions "guide/distributions.md";
     LanguageModels "guide/language-models.md";
     Data "guide/data.md";
     DataStreams "guide/data-streams.md";

@@ -45,6 +45,7 @@ pub mod cuda;
 pub mod cuda_graphs;
 pub mod data;
 pub mod distributed;
+pub mod distributions;
 pub mod error;
 pub mod models;
 pub mod multiprocessing;

@@ -104,7 +104,7 @@ fn call(table: &Table, case: &Case, inputs: &Named) -> Result<Result<Arg, torchr
     }
 }
 
-fn check(case: &Case, got: &Arg, inputs: &Named) -> Result<(), String> {
+pub fn check(case: &Case, got: &Arg, inputs: &Named) -> Result<(), String> {
     let outputs = compare::results(case, got, inputs)?;
     for (name, key) in case.json["mutated"].as_object().into_iter().flatten() {
         let want = case.tensor(key.as_str().expect("a key"));

@@ -25,6 +25,7 @@
 mod arg;
 mod case;
 mod compare;
+mod distributions;
 mod formula;
 mod forward;
 mod modules;
@@ -148,6 +149,8 @@ fn run(table: &ops::Table, case: &Case) -> Outcome {
         "program" | "program_error" => programs::run(table, case),
         "optimizer" | "optimizer_error" | "lbfgs" => optimizers::run(case),
         "lr_scheduler" => schedulers::run(case),
+        "distribution" | "distribution_error" | "kl_divergence" | "kl_divergence_error"
+        | "transform" | "transform_error" => distributions::run(case),
         kind => Outcome::NotImplemented(format!("kind {kind}")),
     };
     // A kernel that meets an index out of range ends all work on the device, as PyTorch's do.

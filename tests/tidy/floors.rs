@@ -41,6 +41,7 @@ pub const FLOORS: &[Floor] = &[
             "storage", "tensor",
         ],
     ),
+    ("distributions", &["autograd", "error", "ops", "tensor"]),
     ("multiprocessing", &["cuda", "error", "job", "profiler", "storage", "tensor"]),
     (
         "data",

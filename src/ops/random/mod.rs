@@ -14,9 +14,11 @@
 //! assert!(Generator::new(7).rand([3], Dtype::F32).equal(&x));
 //! ```
 
+mod counts;
 pub(super) mod cuda;
 mod dropout;
 mod fill;
+mod gamma;
 mod generator;
 mod pick;
 mod recorded;

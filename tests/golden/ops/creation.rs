@@ -34,6 +34,11 @@ fn number(c: &Call, i: usize, name: &str) -> Outcome<Scalar> {
 /// Ops that draw: what they refuse. No draw is recorded.
 fn random(t: &mut Table) {
     t.op("bernoulli", |c| Ok(default_generator().bernoulli(c.tensor(0, "input")?)));
+    t.op("poisson", |c| Ok(default_generator().poisson(c.tensor(0, "input")?)));
+    t.op("binomial", |c| {
+        Ok(default_generator().binomial(c.tensor(0, "count")?, c.tensor(1, "prob")?))
+    });
+    t.op("normal", |c| Ok(default_generator().normal(c.operand(0, "mean")?, c.operand(1, "std")?)));
     t.op("multinomial", |c| {
         let (x, count) = (c.tensor(0, "input")?, c.count(1, "num_samples", 1)?);
         Ok(default_generator().multinomial(x, count, c.flag(2, "replacement", false)?))

@@ -1,0 +1,307 @@
+//! Transforms of single numbers.
+
+use super::{Transform, named, without_parameters};
+use crate::distributions::constraints::{self, Constraint};
+use crate::distributions::params::{Param, eps, joint, sum_last, tiny};
+use crate::tensor::Tensor;
+
+/// e^x.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpTransform;
+
+impl Transform for ExpTransform {
+    without_parameters!(ExpTransform);
+    fn domain(&self) -> Constraint {
+        constraints::real()
+    }
+    fn codomain(&self) -> Constraint {
+        constraints::positive()
+    }
+    fn is_bijective(&self) -> bool {
+        true
+    }
+    fn sign(&self) -> Param {
+        1.into()
+    }
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Tensor {
+        x.exp()
+    }
+    #[track_caller]
+    fn inverse(&self, y: &Tensor) -> Tensor {
+        y.log()
+    }
+    #[track_caller]
+    fn log_abs_det_jacobian(&self, x: &Tensor, _: &Tensor) -> Tensor {
+        x.clone()
+    }
+}
+
+/// x^exponent of positive numbers.
+#[derive(Clone, Debug)]
+pub struct PowerTransform {
+    exponent: Tensor,
+}
+
+impl PowerTransform {
+    /// With this exponent.
+    pub fn new(exponent: impl Into<Param>) -> Self {
+        let exponent = match exponent.into() {
+            Param::Number(v) => crate::distributions::params::number(v, None),
+            Param::Tensor(t) => t,
+        };
+        PowerTransform { exponent }
+    }
+}
+
+impl Transform for PowerTransform {
+    named!(PowerTransform);
+    fn domain(&self) -> Constraint {
+        constraints::positive()
+    }
+    fn codomain(&self) -> Constraint {
+        constraints::positive()
+    }
+    fn is_bijective(&self) -> bool {
+        true
+    }
+    fn sign(&self) -> Param {
+        self.exponent.sign().into()
+    }
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Tensor {
+        x.pow(&self.exponent)
+    }
+    #[track_caller]
+    fn inverse(&self, y: &Tensor) -> Tensor {
+        y.pow(&self.exponent.reciprocal())
+    }
+    #[track_caller]
+    fn log_abs_det_jacobian(&self, x: &Tensor, y: &Tensor) -> Tensor {
+        (&self.exponent * y / x).abs().log()
+    }
+    #[track_caller]
+    fn forward_shape(&self, shape: &[usize]) -> Vec<usize> {
+        joint(self.name(), "exponent", shape, self.exponent.shape())
+    }
+    #[track_caller]
+    fn inverse_shape(&self, shape: &[usize]) -> Vec<usize> {
+        self.forward_shape(shape)
+    }
+    fn equals(&self, other: &dyn Transform) -> bool {
+        let other = other.as_any().downcast_ref::<Self>();
+        other.is_some_and(|other| Param::from(&self.exponent).equals(&(&other.exponent).into()))
+    }
+}
+
+/// 1 / (1 + e^-x), away from 0 and 1 by the type's precision.
+#[derive(Clone, Copy, Debug)]
+pub struct SigmoidTransform;
+
+/// The sigmoid function away from 0 and 1.
+pub(super) fn clipped_sigmoid(x: &Tensor) -> Tensor {
+    x.sigmoid().clamp(tiny(x.dtype()), 1.0 - eps(x.dtype()))
+}
+
+impl Transform for SigmoidTransform {
+    without_parameters!(SigmoidTransform);
+    fn domain(&self) -> Constraint {
+        constraints::real()
+    }
+    fn codomain(&self) -> Constraint {
+        constraints::unit_interval()
+    }
+    fn is_bijective(&self) -> bool {
+        true
+    }
+    fn sign(&self) -> Param {
+        1.into()
+    }
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Tensor {
+        clipped_sigmoid(x)
+    }
+    #[track_caller]
+    fn inverse(&self, y: &Tensor) -> Tensor {
+        let y = y.clamp(tiny(y.dtype()), 1.0 - eps(y.dtype()));
+        y.log() - (-&y).log1p()
+    }
+    #[track_caller]
+    fn log_abs_det_jacobian(&self, x: &Tensor, _: &Tensor) -> Tensor {
+        -softplus(&-x) - softplus(x)
+    }
+}
+
+/// log(1 + e^x).
+#[derive(Clone, Copy, Debug)]
+pub struct SoftplusTransform;
+
+/// log(1 + e^x), as PyTorch has it: x itself above 20.
+pub(in crate::distributions) fn softplus(x: &Tensor) -> Tensor {
+    x.softplus(1.0, 20.0)
+}
+
+impl Transform for SoftplusTransform {
+    without_parameters!(SoftplusTransform);
+    fn domain(&self) -> Constraint {
+        constraints::real()
+    }
+    fn codomain(&self) -> Constraint {
+        constraints::positive()
+    }
+    fn is_bijective(&self) -> bool {
+        true
+    }
+    fn sign(&self) -> Param {
+        1.into()
+    }
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Tensor {
+        softplus(x)
+    }
+    #[track_caller]
+    fn inverse(&self, y: &Tensor) -> Tensor {
+        (-(-y).expm1()).log() + y
+    }
+    #[track_caller]
+    fn log_abs_det_jacobian(&self, x: &Tensor, _: &Tensor) -> Tensor {
+        -softplus(&-x)
+    }
+}
+
+/// tanh(x).
+#[derive(Clone, Copy, Debug)]
+pub struct TanhTransform;
+
+impl Transform for TanhTransform {
+    without_parameters!(TanhTransform);
+    fn domain(&self) -> Constraint {
+        constraints::real()
+    }
+    fn codomain(&self) -> Constraint {
+        constraints::interval(-1, 1)
+    }
+    fn is_bijective(&self) -> bool {
+        true
+    }
+    fn sign(&self) -> Param {
+        1.into()
+    }
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Tensor {
+        x.tanh()
+    }
+    #[track_caller]
+    fn inverse(&self, y: &Tensor) -> Tensor {
+        y.atanh()
+    }
+    #[track_caller]
+    fn log_abs_det_jacobian(&self, x: &Tensor, _: &Tensor) -> Tensor {
+        // log(1 - tanh(x)^2), written so that nothing cancels.
+        (std::f64::consts::LN_2 - x - softplus(&(x * -2.0))) * 2.0
+    }
+}
+
+/// |x|. Of the two arguments of a result its inverse gives the positive one.
+#[derive(Clone, Copy, Debug)]
+pub struct AbsTransform;
+
+impl Transform for AbsTransform {
+    without_parameters!(AbsTransform);
+    fn domain(&self) -> Constraint {
+        constraints::real()
+    }
+    fn codomain(&self) -> Constraint {
+        constraints::positive()
+    }
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Tensor {
+        x.abs()
+    }
+    fn inverse(&self, y: &Tensor) -> Tensor {
+        y.clone()
+    }
+}
+
+/// loc + scale x.
+#[derive(Clone, Debug)]
+pub struct AffineTransform {
+    loc: Param,
+    scale: Param,
+    event_dim: usize,
+}
+
+impl AffineTransform {
+    /// With this shift and this factor, numbers or tensors.
+    pub fn new(loc: impl Into<Param>, scale: impl Into<Param>) -> Self {
+        AffineTransform { loc: loc.into(), scale: scale.into(), event_dim: 0 }
+    }
+
+    /// With events of that many dimensions: the determinant is of all their numbers.
+    pub fn event_dim(mut self, event_dim: usize) -> Self {
+        self.event_dim = event_dim;
+        self
+    }
+
+    fn reals(&self) -> Constraint {
+        match self.event_dim {
+            0 => constraints::real(),
+            n => constraints::independent(constraints::real(), n),
+        }
+    }
+}
+
+impl Transform for AffineTransform {
+    named!(AffineTransform);
+    fn domain(&self) -> Constraint {
+        self.reals()
+    }
+    fn codomain(&self) -> Constraint {
+        self.reals()
+    }
+    fn is_bijective(&self) -> bool {
+        true
+    }
+    fn sign(&self) -> Param {
+        match &self.scale {
+            Param::Number(v) if *v == 0.0 => 0.into(),
+            Param::Number(v) => v.signum().into(),
+            Param::Tensor(t) => t.sign().into(),
+        }
+    }
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Tensor {
+        x.mul(self.scale.operand()).add(self.loc.operand())
+    }
+    #[track_caller]
+    fn inverse(&self, y: &Tensor) -> Tensor {
+        y.sub(self.loc.operand()).div(self.scale.operand())
+    }
+    #[track_caller]
+    fn log_abs_det_jacobian(&self, x: &Tensor, _: &Tensor) -> Tensor {
+        let result = match &self.scale {
+            Param::Number(v) => x.full_like(v.abs().ln()),
+            Param::Tensor(t) => t.abs().log(),
+        };
+        let shape = &x.shape()[..x.dim() - self.event_dim];
+        if self.event_dim == 0 {
+            return result.expand(shape);
+        }
+        // A factor with fewer dimensions than an event counts once for each number.
+        let whole = joint(self.name(), "scale", x.shape(), result.shape());
+        sum_last(&result.expand(&whole), self.event_dim).expand(shape)
+    }
+    #[track_caller]
+    fn forward_shape(&self, shape: &[usize]) -> Vec<usize> {
+        let shape = joint(self.name(), "loc", shape, self.loc.shape());
+        joint(self.name(), "scale", &shape, self.scale.shape())
+    }
+    #[track_caller]
+    fn inverse_shape(&self, shape: &[usize]) -> Vec<usize> {
+        self.forward_shape(shape)
+    }
+    fn equals(&self, other: &dyn Transform) -> bool {
+        let other = other.as_any().downcast_ref::<Self>();
+        other.is_some_and(|o| self.loc.equals(&o.loc) && self.scale.equals(&o.scale))
+    }
+}
