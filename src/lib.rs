@@ -71,7 +71,7 @@ pub use error::{Error, Result, catch};
 pub use multiprocessing::init;
 pub use ops::MemoryFormat;
 pub use ops::random::{Generator, default_generator, fork_rng, manual_seed};
-pub use ops::{fft, linalg, special};
+pub use ops::{fft, linalg, masked, special};
 pub use tensor::{Complex, Device, Dtype, Operand, Scalar, Tensor, TensorOptions, default_device};
 pub use torchrs_cpu::threads::{get_num_threads, set_num_threads};
 pub use torchrs_cuda::cuda_args;

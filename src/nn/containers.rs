@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::{Field, Forward, Module, Visitor, VisitorMut};
+use super::{Field, Forward, Module, NamedTensors, Visitor, VisitorMut};
 use crate::error::{Error, Result, throw, within};
 use crate::onnx::{Graph, Value};
 use crate::tensor::{Dtype, Tensor};
@@ -218,6 +218,12 @@ impl<M: Module + ?Sized> Module for Box<M> {
     fn cast_around(&self, input: Option<Dtype>, output: Option<Dtype>) -> bool {
         (**self).cast_around(input, output)
     }
+    fn has_sizes(&self) -> bool {
+        (**self).has_sizes()
+    }
+    fn take_sizes(&self, state: &dyn NamedTensors, prefix: &str) {
+        (**self).take_sizes(state, prefix);
+    }
 }
 
 impl<M: Forward + ?Sized> Forward for Box<M> {
@@ -261,6 +267,12 @@ impl<M: Module + ?Sized> Module for Arc<M> {
     }
     fn cast_around(&self, input: Option<Dtype>, output: Option<Dtype>) -> bool {
         (**self).cast_around(input, output)
+    }
+    fn has_sizes(&self) -> bool {
+        (**self).has_sizes()
+    }
+    fn take_sizes(&self, state: &dyn NamedTensors, prefix: &str) {
+        (**self).take_sizes(state, prefix);
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use parking_lot::Mutex;
 use smallvec::smallvec;
 
-use super::{Forward, Module, Visitor, VisitorMut};
+use super::{Forward, Module, NamedTensors, Visitor, VisitorMut};
 use crate::autograd::{HookHandle, record, will_record};
 use crate::tensor::{Dtype, Tensor};
 
@@ -253,6 +253,12 @@ impl<M: Module> Module for Hooked<M> {
     }
     fn extra_repr(&self) -> String {
         self.module.extra_repr()
+    }
+    fn has_sizes(&self) -> bool {
+        self.module.has_sizes()
+    }
+    fn take_sizes(&self, state: &dyn NamedTensors, prefix: &str) {
+        self.module.take_sizes(state, prefix);
     }
     fn cast_around(&self, input: Option<Dtype>, output: Option<Dtype>) -> bool {
         let cast = |x: &Tensor, to: Dtype| x.dtype().is_floating_point().then(|| x.to_dtype(to));

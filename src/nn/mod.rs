@@ -45,10 +45,12 @@ pub(crate) mod evaluation;
 pub mod field;
 mod flatten;
 mod forward;
+mod fractional;
 pub mod functional;
 mod hooks;
 pub mod init;
 mod instance_norm;
+mod lazy;
 mod linear;
 mod linear_loss;
 pub mod llm;
@@ -57,6 +59,7 @@ mod loss;
 mod loss_options;
 mod materialise;
 mod module;
+mod module_dict;
 mod normalization;
 mod padding;
 pub mod parallel;
@@ -87,9 +90,15 @@ pub use embedding::{Embedding, EmbeddingBag};
 pub use field::Field;
 pub use flatten::Flatten;
 pub use forward::Forward;
+pub use fractional::{FractionalMaxPool2d, FractionalMaxPool3d};
 pub use functional::PairwiseDistanceOptions;
 pub use hooks::Hooked;
 pub use instance_norm::{InstanceNorm1d, InstanceNorm2d, InstanceNorm3d};
+pub use lazy::{
+    Lazy, LazyBatchNorm1d, LazyBatchNorm2d, LazyBatchNorm3d, LazyConv1d, LazyConv2d, LazyConv3d,
+    LazyConvTranspose1d, LazyConvTranspose2d, LazyConvTranspose3d, LazyInstanceNorm1d,
+    LazyInstanceNorm2d, LazyInstanceNorm3d, LazyLinear, LazySize,
+};
 pub use linear::{Identity, Linear};
 pub use linear_loss::{LinearCrossEntropyLoss, LinearCrossEntropyLossOptions};
 pub use loss::{BCEWithLogitsLoss, CrossEntropyLoss, Loss, NLLLoss};
@@ -100,6 +109,7 @@ pub use loss_options::{
     TripletMarginLoss, TripletMarginWithDistanceLoss,
 };
 pub use module::{Module, Visitor, VisitorMut};
+pub use module_dict::ModuleDict;
 pub use normalization::{GroupNorm, LayerNorm, LocalResponseNorm, RMSNorm};
 pub use padding::{
     CircularPad1d, CircularPad2d, CircularPad3d, ConstantPad1d, ConstantPad2d, ConstantPad3d,

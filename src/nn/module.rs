@@ -128,6 +128,16 @@ pub trait Module: Send + Sync {
         None
     }
 
+    /// Whether the sizes of parameters are known: of [`Lazy`](super::Lazy) modules only once there was an input.
+    #[doc(hidden)]
+    fn has_sizes(&self) -> bool {
+        true
+    }
+
+    /// Takes sizes that are not known yet from a state, in which the module's own names begin with a prefix.
+    #[doc(hidden)]
+    fn take_sizes(&self, _state: &dyn NamedTensors, _prefix: &str) {}
+
     /// All parameters, also those of modules inside, with their dotted names. A parameter that is
     /// there more than once appears once, under its first name.
     ///
@@ -138,7 +148,9 @@ pub trait Module: Send + Sync {
     /// let names: Vec<String> = net.named_parameters().into_iter().map(|(name, _)| name).collect();
     /// assert_eq!(names, ["0.weight", "2.weight"]);
     /// ```
+    #[track_caller]
     fn named_parameters(&self) -> Vec<(String, Tensor)> {
+        assert_sizes("named_parameters", self);
         let mut found = Unique::default();
         walk(self, "", &mut |path, entry| {
             if let Entry::Parameter(parameter) = entry {
@@ -286,7 +298,9 @@ pub trait Module: Send + Sync {
     /// let state = net.state_dict();
     /// assert_eq!(state.keys().collect::<Vec<_>>(), ["0.weight", "0.bias", "1.weight"]);
     /// ```
+    #[track_caller]
     fn state_dict(&self) -> StateDict {
+        assert_sizes("state_dict", self);
         let mut state = StateDict::new();
         walk(self, "", &mut |path, entry| {
             if let Some(tensor) = entry.saved() {
@@ -313,6 +327,12 @@ pub trait Module: Send + Sync {
     /// [`Error::Argument`] that names all missing and unexpected keys (`strict`) and all tensors
     /// whose shape differs (always).
     fn load_state_dict(&self, state: &dyn NamedTensors, strict: bool) -> Result<LoadReport> {
+        self.take_sizes(state, "");
+        walk(self, "", &mut |path, entry| {
+            if let Entry::Module(module) = entry {
+                module.take_sizes(state, &path);
+            }
+        });
         let mut report = LoadReport::default();
         let mut targets = StateDict::new();
         let mut mismatched = Vec::new();
@@ -618,6 +638,26 @@ pub trait Module: Send + Sync {
     /// ```
     fn repr(&self) -> String {
         display::repr(self)
+    }
+}
+
+/// Throws where a module's parameters have no sizes yet.
+#[track_caller]
+fn assert_sizes<M: Module + ?Sized>(call: &'static str, module: &M) {
+    let mut without = (!module.has_sizes()).then(|| ("self".to_owned(), module.name().to_owned()));
+    walk(module, "", &mut |path, entry| {
+        if let Entry::Module(inside) = entry
+            && !inside.has_sizes()
+        {
+            without.get_or_insert((path, inside.name().to_owned()));
+        }
+    });
+    if let Some((path, name)) = without {
+        let message = format!(
+            "`{path}` is a {name} that has no parameters until its first input tells their sizes; run a batch, or load a \
+             state, first"
+        );
+        throw(Error::argument(call, "self", message));
     }
 }
 

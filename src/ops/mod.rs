@@ -22,6 +22,8 @@ mod indexing;
 pub(crate) mod limits;
 pub mod linalg;
 mod loss;
+pub mod masked;
+mod names;
 mod norm;
 pub mod pointwise;
 mod pool;
@@ -52,11 +54,15 @@ pub use loss::cross_entropy::{
     linear_cross_entropy,
 };
 pub use loss::ctc_loss::{CTCLossOptions, ctc_loss};
+pub use names::{Finfo, Iinfo};
 pub(crate) use norm::batch_norm::{Norm, Options as NormOptions};
+pub use pool::fractional::FractionalSize;
 pub use pool::max::{Pool1dOptions, Pool2dOptions, Pool3dOptions, PoolOptions};
 pub use products::matmul::feed_forward::Activation;
 pub(crate) use products::matmul::feed_forward::{Layer, fused_feed_forward};
 pub use reduce::distinct::Unique;
+pub use reduce::gradient::{GradientOptions, Spacing};
+pub use reduce::histogram::Bins;
 pub use reduce::sort::Interpolation;
 pub use shape::pad::PadMode;
 pub use shape::stacks::Indexing;

@@ -147,6 +147,7 @@ fn run(table: &ops::Table, case: &Case) -> Outcome {
         "forward" | "error" => forward::run(table, case),
         "module" | "module_error" => modules::run(case),
         "program" | "program_error" => programs::run(table, case),
+        "state_names" => modules::names::run(case),
         "optimizer" | "optimizer_error" | "lbfgs" => optimizers::run(case),
         "lr_scheduler" => schedulers::run(case),
         "distribution" | "distribution_error" | "kl_divergence" | "kl_divergence_error"

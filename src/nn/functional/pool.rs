@@ -1,7 +1,7 @@
 //! Pooling and its reverse.
 
 use crate::error::{Error, throw};
-use crate::ops::{Pool1dOptions, Pool2dOptions, Pool3dOptions, PoolOptions};
+use crate::ops::{FractionalSize, Pool1dOptions, Pool2dOptions, Pool3dOptions, PoolOptions};
 use crate::tensor::Tensor;
 
 methods! {
@@ -64,4 +64,37 @@ unpool! {
     max_unpool1d 1;
     max_unpool2d 2;
     max_unpool3d 3;
+}
+
+macro_rules! fractional {
+    ($($name:ident $with_indices:ident $dims:literal;)*) => {$(
+        #[doc = concat!("The maxima of [`Tensor::", stringify!($name), "`], without their positions.")]
+        ///
+        /// # Panics
+        /// As there.
+        #[track_caller]
+        pub fn $name(
+            x: &Tensor,
+            kernel_size: [usize; $dims],
+            output: FractionalSize<$dims>,
+            samples: Option<&Tensor>,
+        ) -> Tensor {
+            x.$name(kernel_size, output, samples).0
+        }
+
+        #[doc = concat!("[`Tensor::", stringify!($name), "`] as a function (`return_indices=True`).")]
+        #[track_caller]
+        pub fn $with_indices(
+            x: &Tensor,
+            kernel_size: [usize; $dims],
+            output: FractionalSize<$dims>,
+            samples: Option<&Tensor>,
+        ) -> (Tensor, Tensor) {
+            x.$name(kernel_size, output, samples)
+        }
+    )*};
+}
+fractional! {
+    fractional_max_pool2d fractional_max_pool2d_with_indices 2;
+    fractional_max_pool3d fractional_max_pool3d_with_indices 3;
 }

@@ -129,7 +129,8 @@ impl Tensor {
     }
 
     /// Powers 0 to `n` - 1 of the last dimension's elements as a new last dimension
-    /// (`torch.linalg.vander`); without `n`, as many as there are elements.
+    /// (`torch.linalg.vander`); without `n`, as many as there are elements. `torch.vander` has the highest power
+    /// first: [`fliplr`](Self::fliplr) of this.
     ///
     /// ```
     /// use torchrs::Tensor;

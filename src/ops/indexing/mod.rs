@@ -2,6 +2,7 @@
 //!
 //! Indices are data here; ranges and steps are `shape::views`. Knows nothing of the ops that compute.
 
+mod by_number;
 pub(in crate::ops) mod by_tensors;
 pub(in crate::ops) mod cuda;
 pub(in crate::ops) mod embedding;

@@ -4,7 +4,7 @@ use smallvec::smallvec;
 
 use super::batch::{Batch, each};
 use super::checks::check_square;
-use super::{cuda, solve};
+use super::{complex, cuda, solve};
 use crate::amp::cast_op;
 use crate::autograd::record;
 #[cfg(test)]
@@ -12,11 +12,11 @@ use crate::ops::checks::samples::OpSample;
 use crate::ops::gpu;
 use crate::tensor::Tensor;
 
-/// The inverse of each matrix (`torch.linalg.inv`).
+/// The inverse of each matrix, which may be complex (`torch.linalg.inv`).
 ///
 /// # Panics
 /// Throws [`Error::Shape`](crate::Error::Shape) unless the matrices are square,
-/// [`Error::Dtype`](crate::Error::Dtype) for types other than f32 and f64, and
+/// [`Error::Dtype`](crate::Error::Dtype) for integers, bools and half types, and
 /// [`Error::Argument`](crate::Error::Argument) that names the first matrix that has no inverse.
 ///
 /// ```
@@ -27,6 +27,9 @@ use crate::tensor::Tensor;
 #[track_caller]
 pub fn inv(a: &Tensor) -> Tensor {
     cast_op!("inv", [x = a] => inv(&x));
+    if a.is_complex() {
+        return complex::inverse("linalg.inv", a);
+    }
     let batch = inverses("linalg.inv", a);
     batch.expect("linalg.inv", solve::singular);
     recorded(a, batch.single())

@@ -76,9 +76,15 @@ pub fn lu_factor_ex(a: &Tensor) -> (Tensor, Tensor, Tensor) {
 pub fn lu(a: &Tensor) -> (Tensor, Tensor, Tensor) {
     cast_op!("lu", [x = a] => lu(&x));
     let (lu, pivots, _) = factors("linalg.lu", a);
-    let (m, k) = (a.size(-2), a.size(-1).min(a.size(-2)));
-    let p = permutation("linalg.lu", &pivots, m, a.dtype());
-    let l = lu.narrow(-1, 0, k).tril(-1) + Tensor::eye_of(m, k, (a.dtype(), a.device()));
+    unpacked("linalg.lu", &lu, &pivots)
+}
+
+/// P, L and U of factors in one.
+#[track_caller]
+pub(super) fn unpacked(op: &str, lu: &Tensor, pivots: &Tensor) -> (Tensor, Tensor, Tensor) {
+    let (m, k) = (lu.size(-2), lu.size(-1).min(lu.size(-2)));
+    let p = permutation(op, pivots, m, lu.dtype());
+    let l = lu.narrow(-1, 0, k).tril(-1) + Tensor::eye_of(m, k, (lu.dtype(), lu.device()));
     (p, l, lu.narrow(-2, 0, k).triu(0))
 }
 

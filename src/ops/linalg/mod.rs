@@ -7,7 +7,7 @@
 //! of vectors, bases of equal values), it is right for functions that do not.
 //!
 //! Forms whose name ends in `_ex` never fail: they give a tensor `info`, 0 for each matrix that was
-//! fine. Functions that need complex numbers (`eig`, `eigvals`) are not here.
+//! fine. `eig` and `eigvals` give complex numbers, of real matrices.
 //!
 //! ```
 //! use torchrs::{Tensor, linalg};
@@ -21,18 +21,24 @@
 mod batch;
 mod checks;
 mod cholesky;
+mod complex;
+mod composed;
 mod cond;
 pub(in crate::ops) mod cuda;
 mod det;
+mod eig;
 mod eigh;
 mod inverse;
+mod ldl;
 mod lstsq;
 mod lu;
 mod matrix_exp;
 mod norm;
+mod on_host;
 mod options;
 mod pinv;
 mod qr;
+mod reflections;
 #[cfg(test)]
 mod samples;
 mod solve;
@@ -44,10 +50,13 @@ mod tests;
 mod triangular;
 
 pub use cholesky::{cholesky, cholesky_ex};
+pub use composed::{lu_unpack, matrix_sqrth, polar};
 pub use cond::cond;
 pub use det::{det, slogdet};
+pub use eig::{eig, eigvals};
 pub use eigh::{eigh, eigvalsh};
 pub use inverse::{inv, inv_ex};
+pub use ldl::{ldl_factor, ldl_factor_ex, ldl_solve};
 pub use lstsq::{Lstsq, LstsqDriver, LstsqOptions, lstsq};
 pub use lu::{LuSolveOptions, lu, lu_factor, lu_factor_ex, lu_solve};
 pub use matrix_exp::matrix_exp;
@@ -55,6 +64,7 @@ pub use norm::{NormOrder, matrix_norm, norm, vector_norm};
 pub use options::{TriangularOptions, Uplo};
 pub use pinv::{RankOptions, matrix_rank, pinv};
 pub use qr::{QrMode, qr};
+pub use reflections::{geqrf, householder_product, ormqr};
 pub use solve::{solve, solve_ex, solve_right};
 pub use svd::{svd, svdvals};
 pub use synonyms::{cross, diagonal, matmul, matrix_power, multi_dot, vander, vecdot};

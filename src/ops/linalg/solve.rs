@@ -4,7 +4,7 @@ use smallvec::smallvec;
 
 use super::batch::{Batch, each};
 use super::checks::{check_matrices, check_rows, check_square, common_batch, is_vector};
-use super::cuda;
+use super::{complex, cuda};
 use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::linalg;
@@ -16,11 +16,11 @@ use crate::tensor::Tensor;
 
 /// X with `A X = B` for square matrices `A` (`torch.linalg.solve`); batches broadcast. `b` is taken
 /// for vectors if it has one dimension, or the shape of `a` but for the last dimension; else for
-/// matrices `[.., n, k]`.
+/// matrices `[.., n, k]`; of complex numbers it is always matrices.
 ///
 /// # Panics
 /// Throws [`Error::Shape`](crate::Error::Shape) when shapes do not fit,
-/// [`Error::Dtype`](crate::Error::Dtype) for types other than f32 and f64, or two types, and
+/// [`Error::Dtype`](crate::Error::Dtype) for integers, bools and half types, or two types, and
 /// [`Error::Argument`](crate::Error::Argument) that names the first matrix that is singular.
 ///
 /// ```
@@ -31,6 +31,9 @@ use crate::tensor::Tensor;
 #[track_caller]
 pub fn solve(a: &Tensor, b: &Tensor) -> Tensor {
     cast_op!("solve", [x = a, y = b] => solve(&x, &y));
+    if a.is_complex() {
+        return complex::solve_matrices("linalg.solve", a, b);
+    }
     let (x, batch) = solutions("linalg.solve", a, b);
     batch.expect("linalg.solve", singular);
     x

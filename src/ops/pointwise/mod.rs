@@ -43,6 +43,7 @@ mod edges;
 pub(crate) mod elementary;
 mod format;
 pub mod formula;
+mod frexp;
 pub(in crate::ops) mod incomplete_gamma;
 mod losses;
 mod macros;

@@ -22,6 +22,7 @@ mod gamma;
 mod generator;
 mod pick;
 mod recorded;
+mod shaped;
 mod words;
 
 pub use generator::{Generator, GeneratorState, default_generator, fork_rng, manual_seed};

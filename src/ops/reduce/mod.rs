@@ -13,6 +13,8 @@ pub(super) mod cuda;
 mod dims;
 pub(in crate::ops) mod distinct;
 mod extremes;
+pub(in crate::ops) mod gradient;
+pub(in crate::ops) mod histogram;
 mod logsumexp;
 mod mean;
 mod norm;

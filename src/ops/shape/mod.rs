@@ -3,6 +3,7 @@
 //! Elements are moved, never computed. Knows nothing of the ops that compute.
 
 pub(in crate::ops) mod around;
+mod blocks;
 pub(in crate::ops) mod cat;
 pub(in crate::ops) mod diagonal;
 pub(in crate::ops) mod pad;

@@ -26,6 +26,34 @@ fn sequential(tree: &Value) -> Outcome<nn::Sequential> {
     Ok(layers)
 }
 
+/// `layers` and the module of a tree's entry under a name.
+pub fn appended_as(layers: nn::Sequential, name: &str, entry: &Value) -> Outcome<nn::Sequential> {
+    let op = entry["op"].as_str().unwrap_or("");
+    let one = super::with_arguments_of(entry, |c| appended(nn::Sequential::new(), op, c))?;
+    Ok(layers.append_named(name, Renamed(one)))
+}
+
+/// The only module of a list of modules, in the place of the list.
+struct Renamed(nn::Sequential);
+
+impl nn::Module for Renamed {
+    fn visit<'a>(&'a self, visitor: &mut dyn nn::Visitor<'a>) {
+        self.0.iter().for_each(|module| module.visit(visitor));
+    }
+    fn visit_mut(&mut self, visitor: &mut dyn nn::VisitorMut) {
+        self.0.iter_mut().for_each(|module| module.visit_mut(visitor));
+    }
+    fn name(&self) -> &str {
+        "Renamed"
+    }
+}
+
+impl Forward for Renamed {
+    fn forward(&self, input: &torchrs::Tensor) -> torchrs::Tensor {
+        self.0.forward(input)
+    }
+}
+
 /// `layers` and one more, of class `op` with the constructor arguments `c`.
 fn appended(layers: nn::Sequential, op: &str, c: &Call) -> Outcome<nn::Sequential> {
     let (a, b) = (|| c.count(0, "in", 0), || c.count(1, "out", 0));
@@ -46,6 +74,7 @@ fn appended(layers: nn::Sequential, op: &str, c: &Call) -> Outcome<nn::Sequentia
                 None => layers.append(layer),
             }
         }
+        "nn.BatchNorm1d" => layers.append(nn::BatchNorm1d::new(a()?)),
         "nn.BatchNorm2d" => layers.append(nn::BatchNorm2d::new(a()?)),
         "nn.LayerNorm" => layers.append(nn::LayerNorm::new(a()?)),
         "nn.ReLU" => layers.append(nn::ReLU),

@@ -1,14 +1,16 @@
 //! Modules: constructed, loaded, called; outputs, changed state, gradients of inputs and parameters.
 
 mod layers;
+pub mod names;
 mod parametrized;
 mod recurrent;
+mod sized_later;
 mod spatial;
 mod stateless;
 mod transformer;
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use torchrs::nn::{Module, StateDict};
@@ -22,7 +24,7 @@ use crate::report::Outcome;
 
 /// A module that is ready to be called.
 pub struct Built {
-    module: Rc<dyn Module>,
+    module: Arc<dyn Module>,
     call: Box<dyn Fn(&Call) -> Called>,
 }
 
@@ -36,7 +38,7 @@ pub fn built<M: Module + 'static>(
     if setup.device.is_cuda() {
         module.to_device(setup.device);
     }
-    let module = Rc::new(module);
+    let module = Arc::new(module);
     Ok(Built { module: module.clone(), call: Box::new(move |c| call(&module, c)) })
 }
 
@@ -205,6 +207,7 @@ fn build(setup: &Setup) -> Called<Built> {
         stateless::build,
         spatial::build,
         recurrent::build,
+        sized_later::build,
         transformer::build,
     ];
     for table in tables {

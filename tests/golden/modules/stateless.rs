@@ -167,10 +167,13 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
             built(setup, module, loss)
         }
         "nn.MultiMarginLoss" => {
-            let module = nn::MultiMarginLoss::new()
+            let mut module = nn::MultiMarginLoss::new()
                 .p(c.count(0, "p", 1)? as u32)
                 .margin(c.float(1, "margin", 1.0)?)
                 .reduction(reduction(c)?);
+            if let Some(weight) = c.maybe_tensor(2, "weight")? {
+                module = module.weight(weight.clone());
+            }
             built(setup, module, loss)
         }
         "nn.MultiLabelMarginLoss" => {

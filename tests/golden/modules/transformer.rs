@@ -116,6 +116,10 @@ fn attend(layer: &nn::MultiheadAttention, c: &Call) -> Outcome {
         true => AttentionWeights::PerHead,
     };
     let mask = c.maybe_tensor(5, "attn_mask")?;
+    // A hint of what the mask is.
+    if c.flag(7, "is_causal", false)? && mask.is_none() {
+        return c.odd(7, "is_causal");
+    }
     let (out, weights) = layer.forward(q, k, v, padding, mask, weights);
     Ok(Arg::List(vec![Arg::Tensor(out), weights.map_or(Arg::None, Arg::Tensor)]))
 }

@@ -111,7 +111,7 @@ fn reversed(t: &mut Table) {
     t.op("__rmod__", move |c| both(c).map(|(x, other)| other.remainder(&x)));
 }
 
-fn rounding(c: &Call) -> Outcome<Option<Rounding>> {
+pub fn rounding(c: &Call) -> Outcome<Option<Rounding>> {
     let modes = [("", None), ("floor", Some(Rounding::Floor)), ("trunc", Some(Rounding::Trunc))];
     c.choice(usize::MAX, "rounding_mode", &modes)
 }
@@ -146,6 +146,14 @@ fn powers(t: &mut Table) {
         match (x, exponent) {
             (Operand::Tensor(x), exponent) => Ok(x.pow(exponent)),
             (base, Operand::Tensor(x)) => Ok(x.rpow(base)),
+            _ => Err(Stop::Unwritable("two numbers".into())),
+        }
+    });
+    t.op("float_power", |c| {
+        let (x, exponent) = (c.operand(0, "input")?, c.operand(1, "exponent")?);
+        match (x, exponent) {
+            (Operand::Tensor(x), exponent) => Ok(x.float_power(exponent)),
+            (Operand::Scalar(base), Operand::Tensor(x)) => Ok(x.double().rpow(base.to_f64())),
             _ => Err(Stop::Unwritable("two numbers".into())),
         }
     });

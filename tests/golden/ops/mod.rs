@@ -6,10 +6,12 @@ mod binary;
 mod conv;
 mod creation;
 mod fft;
+pub mod further;
 mod indexing;
 mod linalg;
 mod llm;
 pub mod loss;
+mod masked;
 mod matmul;
 mod norm;
 mod pool;
@@ -62,10 +64,12 @@ pub fn table() -> Table {
         conv::fill,
         creation::fill,
         fft::fill,
+        further::fill,
         indexing::fill,
         linalg::fill,
         llm::fill,
         loss::fill,
+        masked::fill,
         matmul::fill,
         norm::fill,
         pool::fill,

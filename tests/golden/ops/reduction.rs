@@ -151,6 +151,13 @@ fn norm_order(c: &Call) -> Outcome<Option<NormOrder>> {
 fn norms(t: &mut Table) {
     for (name, ord) in [("norm", "p"), ("linalg.vector_norm", "ord")] {
         t.op(name, move |c| {
+            if matches!(c.get(1, ord), Arg::Str(order) if order == "nuc") {
+                let dims = c.maybe_ints(2, "dim")?.unwrap_or(vec![-2, -1]);
+                let Ok(dims) = dims.try_into() else {
+                    return Err(Stop::Unwritable("not two dimensions".into()));
+                };
+                return Ok(linalg::matrix_norm(x(c)?, NormOrder::Nuc, dims, keepdim(c, 3)?));
+            }
             let (order, dims, keepdim) = (order(c, 1, ord)?, dims(c, 2)?, keepdim(c, 3)?);
             Ok(match dtype(c)? {
                 Some(dtype) => x(c)?.norm_as(order, &dims, keepdim, dtype),
@@ -339,7 +346,10 @@ fn sets(t: &mut Table) {
             out_int32: c.flag(2, "out_int32", false)?,
             sorter: None,
         };
-        Ok(x(c)?.bucketize(c.tensor(1, "boundaries")?, options))
+        match c.operand(0, "input")? {
+            torchrs::Operand::Tensor(x) => Ok(x.bucketize(c.tensor(1, "boundaries")?, options)),
+            number => Ok(c.tensor(1, "boundaries")?.searchsorted(number, options)),
+        }
     });
 }
 

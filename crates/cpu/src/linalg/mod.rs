@@ -4,19 +4,23 @@
 //! They are ours because no crate fits: `faer` is quick and right, but adds more than two minutes of
 //! processor time to a build, and the smaller `nalgebra` gives wrong factors for some singular
 //! matrices. What is here is the textbook's: Golub and Van Loan, "Matrix Computations", chapters 3, 4,
-//! 5 and 8.
+//! 5, 7 and 8.
 
 mod cholesky;
+mod eig;
 mod eigh;
+mod ldl;
 mod lu;
 mod qr;
 mod svd;
 mod triangular;
 
 pub use cholesky::cholesky;
+pub use eig::{Eig, eig};
 pub use eigh::eigh;
+pub use ldl::{ldl, solve_ldl};
 pub use lu::lu;
-pub use qr::qr;
+pub use qr::{qr, qr_factors};
 pub use svd::{Svd, Vectors, svd};
 pub use triangular::solve_triangular;
 

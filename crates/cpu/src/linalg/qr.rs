@@ -63,3 +63,15 @@ pub fn qr(a: &mut [f64], m: usize, n: usize, columns: usize) -> Vec<f64> {
     }
     q
 }
+
+/// Factors the `m x n` matrix `a` and leaves the reflections in it: R in the upper trapezoid, below the diagonal what each
+/// vector has behind its leading 1. `taus` are the reflections' factors.
+pub fn qr_factors(a: &mut [f64], m: usize, n: usize, taus: &mut [f64]) {
+    for (k, tau) in taus.iter_mut().enumerate().take(m.min(n)) {
+        let reflection = Reflection::of((k..m).map(|i| a[i * n + k]).collect());
+        reflection.apply(a, n, k, k + 1);
+        a[k * n + k] = reflection.beta;
+        (k + 1..m).for_each(|i| a[i * n + k] = reflection.v[i - k]);
+        *tau = reflection.tau;
+    }
+}
