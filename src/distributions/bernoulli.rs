@@ -278,8 +278,7 @@ impl ContinuousBernoulli {
         let (stable, cut) = self.cut();
         let below = cut.le(0.5).where_(&cut, 0.0);
         let above = cut.ge(0.5).where_(&cut, 1.0);
-        let sides =
-            cut.le(0.5).where_(&(below * -2.0).log1p(), &(above * 2.0 - 1.0).log());
+        let sides = cut.le(0.5).where_(&(below * -2.0).log1p(), &(above * 2.0 - 1.0).log());
         let norm = ((-&cut).log1p() - cut.log()).abs().log() - sides;
         let x = (self.probs() - 0.5).square();
         let series = (&x * (104.0 / 45.0) + 4.0 / 3.0) * &x + LN_2;

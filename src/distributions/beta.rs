@@ -87,7 +87,10 @@ impl Distribution for Dirichlet {
     }
     #[track_caller]
     fn rsample(&self, sample_shape: &[usize]) -> Tensor {
-        self.concentration.expand(&self.shape.extended(sample_shape)).log_standard_gamma().softmax(-1)
+        self.concentration
+            .expand(&self.shape.extended(sample_shape))
+            .log_standard_gamma()
+            .softmax(-1)
     }
     checked! {
         fn log_prob(d, value) {

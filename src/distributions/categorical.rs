@@ -4,9 +4,7 @@ use super::bernoulli::temperature_of;
 use super::constraints::{self, Constraint};
 use super::distribution::{Distribution, Shape};
 use super::macros::{checked, common, refined, transformed};
-use super::params::{
-    Param, concat, eps, joint, log_probs, lowest, options, pair, uniform,
-};
+use super::params::{Param, concat, eps, joint, log_probs, lowest, options, pair, uniform};
 use super::transformed::TransformedDistribution;
 use super::transforms::ExpTransform;
 use crate::autograd::no_grad;

@@ -257,7 +257,10 @@ impl Constraint {
         let x = value;
         if x.dim() < self.event_dim() {
             let (n, rank) = (self.event_dim(), x.dim());
-            throw(Error::shape("check", format!("an event of {self} has {n} dimensions, the value {rank}")));
+            throw(Error::shape(
+                "check",
+                format!("an event of {self} has {n} dimensions, the value {rank}"),
+            ));
         }
         match self {
             C::Boolean => x.eq(0.0).logical_or(&x.eq(1.0)),
@@ -268,7 +271,9 @@ impl Constraint {
             C::IntegerInterval { lower_bound, upper_bound } => whole(x)
                 .logical_and(&x.ge(lower_bound.operand()))
                 .logical_and(&x.le(upper_bound.operand())),
-            C::IntegerLessThan { upper_bound } => whole(x).logical_and(&x.le(upper_bound.operand())),
+            C::IntegerLessThan { upper_bound } => {
+                whole(x).logical_and(&x.le(upper_bound.operand()))
+            }
             C::IntegerGreaterThan { lower_bound } => {
                 whole(x).logical_and(&x.ge(lower_bound.operand()))
             }

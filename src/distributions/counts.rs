@@ -296,10 +296,8 @@ impl Distribution for Multinomial {
         no_grad(|| {
             let trials = [&[self.total_count], sample_shape].concat();
             let drawn = self.categorical.sample(&trials).movedim(0, -1);
-            let counts = Tensor::zeros(
-                self.shape.extended(sample_shape),
-                (Dtype::I64, drawn.device()),
-            );
+            let counts =
+                Tensor::zeros(self.shape.extended(sample_shape), (Dtype::I64, drawn.device()));
             let counts = counts.scatter_add(-1, &drawn, &drawn.ones_like());
             counts.to_dtype(self.probs().dtype())
         })

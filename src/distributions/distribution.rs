@@ -309,7 +309,9 @@ pub(super) fn check_sample(d: &dyn Distribution, value: &Tensor) {
     if !shape.iter().rev().zip(expected.iter().rev()).all(fits) {
         throw(Error::shape(
             name,
-            format!("`value` of shape {shape:?} cannot be broadcast with batch and event, {expected:?}"),
+            format!(
+                "`value` of shape {shape:?} cannot be broadcast with batch and event, {expected:?}"
+            ),
         ));
     }
     let support = d.support();
@@ -317,7 +319,10 @@ pub(super) fn check_sample(d: &dyn Distribution, value: &Tensor) {
         throw(Error::argument(
             name,
             "value",
-            format!("of shape {shape:?} must be within the support, {support}, found {}", shown(value)),
+            format!(
+                "of shape {shape:?} must be within the support, {support}, found {}",
+                shown(value)
+            ),
         ));
     }
 }

@@ -39,7 +39,11 @@ impl MixtureSameFamily {
         let name = "MixtureSameFamily";
         let (weights, batch) = (mixture.num_events(), component.batch_shape());
         let Some((&n, batch)) = batch.split_last() else {
-            throw(Error::argument(name, "component", "has no batch, whose last dimension is taken"));
+            throw(Error::argument(
+                name,
+                "component",
+                "has no batch, whose last dimension is taken",
+            ));
         };
         if n != weights {
             let message = format!("{n} components of {weights} weights");

@@ -63,7 +63,8 @@ impl Spread {
     pub fn assert_matrices(&self, op: &str, n: Option<usize>) {
         let (t, name) = (self.given(), self.rule().0);
         if t.dim() < 2 {
-            let message = format!("of shape {:?}; a matrix or a batch of some is needed", t.shape());
+            let message =
+                format!("of shape {:?}; a matrix or a batch of some is needed", t.shape());
             throw(Error::argument(op, name, message));
         }
         let n = n.unwrap_or(t.size(-1));
@@ -294,7 +295,8 @@ impl LowRankMultivariateNormal {
             throw(Error::argument(name, "loc", "has no dimension; one is needed"));
         };
         if cov_factor.dim() < 2 || cov_factor.size(-2) != n {
-            let message = format!("of shape {:?}; it must end with [{n}, rank]", cov_factor.shape());
+            let message =
+                format!("of shape {:?}; it must end with [{n}, rank]", cov_factor.shape());
             throw(Error::argument(name, "cov_factor", message));
         }
         if cov_diag.shape().last() != Some(&n) {

@@ -270,7 +270,11 @@ pub(super) fn first<'a, const N: usize>(list: [&'a Tensor; N]) -> &'a Tensor {
 
 /// The shape of a parameter in a batch of another shape. Where the parameter's own last dimensions are of the event,
 /// they stay.
-pub(super) fn of_batch(batch: &[usize], shape: &super::distribution::Shape, p: &Tensor) -> Vec<usize> {
+pub(super) fn of_batch(
+    batch: &[usize],
+    shape: &super::distribution::Shape,
+    p: &Tensor,
+) -> Vec<usize> {
     let own = p.dim().saturating_sub(shape.batch.len());
     concat(&[batch, last(p.shape(), own)])
 }

@@ -101,9 +101,11 @@ fn of_numbers(constraint: &Constraint) -> Option<Arc<dyn Transform>> {
                 (low, Param::Tensor(high)) => {
                     behind(Arc::new(SigmoidTransform), low, high.sub(low.operand()).into())
                 }
-                (Param::Tensor(low), high) => {
-                    behind(Arc::new(SigmoidTransform), lower_bound, low.rsub(high.operand(), 1).into())
-                }
+                (Param::Tensor(low), high) => behind(
+                    Arc::new(SigmoidTransform),
+                    lower_bound,
+                    low.rsub(high.operand(), 1).into(),
+                ),
             }
         }
         _ => return None,

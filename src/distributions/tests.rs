@@ -219,7 +219,8 @@ fn correlations_are_symmetric_and_their_rows_of_norm_one() {
 fn gradients_of_gamma_samples_are_those_at_a_fixed_probability() {
     // dx/da = -(dP/da) / (dP/dx), by differences of P.
     let shapes = [0.05, 0.5, 1.0, 2.5, 20.0, 180.0, 480.0, 800.0, 20_000.0];
-    let a = list(&shapes).unsqueeze(-1).expand(&[shapes.len(), 8]).contiguous().requires_grad_(true);
+    let a =
+        list(&shapes).unsqueeze(-1).expand(&[shapes.len(), 8]).contiguous().requires_grad_(true);
     let log = seeded(11, || a.log_standard_gamma());
     log.sum().backward();
     let (x, slope) = (numbers(&log.exp()), numbers(&a.grad().expect("a gradient")));
@@ -324,7 +325,10 @@ fn what_is_wrong_is_refused_by_name() {
     };
     let of = |f: fn() -> Box<dyn Distribution>| message(&move || f().mean());
     let error = of(|| Box::new(Normal::new(0.0, -1.0)));
-    assert!(error.contains("Normal: argument `scale`") && error.contains("greater_than(0)"), "{error}");
+    assert!(
+        error.contains("Normal: argument `scale`") && error.contains("greater_than(0)"),
+        "{error}"
+    );
     assert!(of(|| Box::new(Uniform::new(2.0, 1.0))).contains("`low`"));
     assert!(of(|| Box::new(Geometric::from_probs(0.0))).contains("`probs`"));
     assert!(of(|| Box::new(LKJCholesky::new(1, 1.0))).contains("`dim`"));
@@ -369,7 +373,10 @@ fn parents_have_the_formulas_that_cases_of_them_lack() {
 #[test]
 fn falling_transforms_turn_probabilities_around() {
     let base = Uniform::new(one(0.5), 2.0);
-    let chain = vec![PowerTransform::new(-1.0).into_transform(), AffineTransform::new(1, -2).into_transform()];
+    let chain = vec![
+        PowerTransform::new(-1.0).into_transform(),
+        AffineTransform::new(1, -2).into_transform(),
+    ];
     let d = TransformedDistribution::new(base, chain);
     let x = list(&[-2.0, -1.0]);
     let p = d.cdf(&x);

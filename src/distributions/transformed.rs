@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::constraints::{self, Constraint};
-use super::distribution::{Distribution, IntoDistribution, Shape, check_sample, check_value, missing};
+use super::distribution::{
+    Distribution, IntoDistribution, Shape, check_sample, check_value, missing,
+};
 use super::macros::{common, refined};
 use super::params::{Param, concat, last, sum_last, without_last};
 use super::transforms::{ComposeTransform, IntoTransforms, Transform, product};
@@ -44,7 +46,9 @@ impl TransformedDistribution {
             throw(Error::argument(
                 "TransformedDistribution",
                 "base",
-                format!("of shape {base_shape:?}; the transforms take events of {domain} dimensions"),
+                format!(
+                    "of shape {base_shape:?}; the transforms take events of {domain} dimensions"
+                ),
             ));
         }
         let forward_shape = chain.forward_shape(&base_shape);

@@ -3,6 +3,7 @@
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::state_dict::NamedTensors;
+use super::walk::{Entry, walk};
 use super::{
     BatchNorm1d, BatchNorm2d, BatchNorm3d, Buffer, Conv1d, Conv2d, Conv3d, ConvTranspose1d,
     ConvTranspose2d, ConvTranspose3d, Forward, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d,
@@ -306,6 +307,26 @@ names! {
     LazyInstanceNorm1d = InstanceNorm1d;
     LazyInstanceNorm2d = InstanceNorm2d;
     LazyInstanceNorm3d = InstanceNorm3d;
+}
+
+/// Throws where a module's parameters have no sizes yet.
+#[track_caller]
+pub(super) fn assert_sizes<M: Module + ?Sized>(call: &'static str, module: &M) {
+    let mut without = (!module.has_sizes()).then(|| ("self".to_owned(), module.name().to_owned()));
+    walk(module, "", &mut |path, entry| {
+        if let Entry::Module(inside) = entry
+            && !inside.has_sizes()
+        {
+            without.get_or_insert((path, inside.name().to_owned()));
+        }
+    });
+    if let Some((path, name)) = without {
+        let message = format!(
+            "`{path}` is a {name} that has no parameters until its first input tells their sizes; run a batch, or load a \
+             state, first"
+        );
+        throw(Error::argument(call, "self", message));
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The [`Module`] trait: what a model is made of, by name. `#[derive(Module)]` writes the two
 //! visiting methods from the struct's fields; everything else here is built on them.
 
+use super::lazy::assert_sizes;
 use super::state_dict::{LoadReport, NamedTensors, StateDict, load_failure};
 use super::walk::{Entry, Replace, Unique, move_all, own_fields, walk};
 use super::{Buffer, Parameter, StatisticsGroup, Training, display};
@@ -638,26 +639,6 @@ pub trait Module: Send + Sync {
     /// ```
     fn repr(&self) -> String {
         display::repr(self)
-    }
-}
-
-/// Throws where a module's parameters have no sizes yet.
-#[track_caller]
-fn assert_sizes<M: Module + ?Sized>(call: &'static str, module: &M) {
-    let mut without = (!module.has_sizes()).then(|| ("self".to_owned(), module.name().to_owned()));
-    walk(module, "", &mut |path, entry| {
-        if let Entry::Module(inside) = entry
-            && !inside.has_sizes()
-        {
-            without.get_or_insert((path, inside.name().to_owned()));
-        }
-    });
-    if let Some((path, name)) = without {
-        let message = format!(
-            "`{path}` is a {name} that has no parameters until its first input tells their sizes; run a batch, or load a \
-             state, first"
-        );
-        throw(Error::argument(call, "self", message));
     }
 }
 

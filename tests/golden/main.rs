@@ -150,8 +150,12 @@ fn run(table: &ops::Table, case: &Case) -> Outcome {
         "state_names" => modules::names::run(case),
         "optimizer" | "optimizer_error" | "lbfgs" => optimizers::run(case),
         "lr_scheduler" => schedulers::run(case),
-        "distribution" | "distribution_error" | "kl_divergence" | "kl_divergence_error"
-        | "transform" | "transform_error" => distributions::run(case),
+        "distribution"
+        | "distribution_error"
+        | "kl_divergence"
+        | "kl_divergence_error"
+        | "transform"
+        | "transform_error" => distributions::run(case),
         kind => Outcome::NotImplemented(format!("kind {kind}")),
     };
     // A kernel that meets an index out of range ends all work on the device, as PyTorch's do.

@@ -166,9 +166,7 @@ fn of_reals(t: &mut Table) {
         let z = &distance / p.scale();
         let spread = p.scale() * (z.square() * -0.5).exp() * (2.0 / PI).sqrt();
         let shift = distance * (z * 0.5f64.sqrt()).erf();
-        (spread + shift) / q.scale()
-            - (p.scale() / q.scale()).log()
-            - 0.5 * (1.0 + (0.5 * PI).ln())
+        (spread + shift) / q.scale() - (p.scale() / q.scale()).log() - 0.5 * (1.0 + (0.5 * PI).ln())
     });
 }
 

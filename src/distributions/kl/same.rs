@@ -1,10 +1,10 @@
 //! Divergences of two distributions of one family.
 
 use super::{Table, kl_divergence, none};
+use crate::distributions::families::EULER;
 use crate::distributions::multivariate::{half_log_det, mahalanobis, solve_lower};
 use crate::distributions::params::{concat, fill, joint, last, sum_last, without_last};
 use crate::distributions::transforms::{all_same, softplus};
-use crate::distributions::families::EULER;
 use crate::distributions::{
     Bernoulli, Beta, Binomial, Categorical, Cauchy, ContinuousBernoulli, Dirichlet, Distribution,
     Exponential, Gamma, Geometric, Gumbel, HalfNormal, Independent, Laplace,
@@ -194,7 +194,8 @@ fn low_rank_from_full(p: &LowRankMultivariateNormal, q: &MultivariateNormal) -> 
     same_event(p, q);
     let (pw, pd) = p.parts();
     let factor = q.factor();
-    let trace = squares(&solved(factor, pw)) + squares(&solved(factor, &pd.sqrt().diag_embed(0, -2, -1)));
+    let trace =
+        squares(&solved(factor, pw)) + squares(&solved(factor, &pd.sqrt().diag_embed(0, -2, -1)));
     let n = p.event_shape()[0] as f64;
     let log_dets = half_log_det(factor) * 2.0 - p.log_det();
     (log_dets + trace + mahalanobis(factor, &(q.loc() - p.loc())) - n) * 0.5

@@ -27,9 +27,9 @@ use super::distribution::missing;
 use super::params::Param;
 use crate::tensor::Tensor;
 
+pub(super) use composed::product;
 pub use composed::{ComposeTransform, IndependentTransform, InverseTransform, identity_transform};
 pub use matrices::{CorrCholeskyTransform, LowerCholeskyTransform, PositiveDefiniteTransform};
-pub(super) use composed::product;
 pub(super) use numbers::softplus;
 pub use numbers::{
     AbsTransform, AffineTransform, ExpTransform, PowerTransform, SigmoidTransform,
@@ -159,7 +159,9 @@ pub fn inv(transform: impl IntoTransform) -> Arc<dyn Transform> {
         return undone.clone();
     }
     match transform.parts() {
-        Some(parts) => Arc::new(ComposeTransform::new(parts.iter().rev().cloned().map(inv).collect())),
+        Some(parts) => {
+            Arc::new(ComposeTransform::new(parts.iter().rev().cloned().map(inv).collect()))
+        }
         None => Arc::new(InverseTransform::new(transform)),
     }
 }

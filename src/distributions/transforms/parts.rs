@@ -11,7 +11,11 @@ use crate::tensor::Tensor;
 
 /// The most dimensions of an event.
 fn event_dim(transforms: &[Arc<dyn Transform>]) -> usize {
-    transforms.iter().map(|t| t.domain().event_dim().max(t.codomain().event_dim())).max().unwrap_or(0)
+    transforms
+        .iter()
+        .map(|t| t.domain().event_dim().max(t.codomain().event_dim()))
+        .max()
+        .unwrap_or(0)
 }
 
 /// Throws unless `x` has that size along a dimension.
@@ -24,7 +28,10 @@ fn assert_size(op: &str, x: &Tensor, dim: i64, size: usize) {
     if x.size(dim) != size {
         throw(Error::shape(
             op,
-            format!("a tensor of shape {:?}, of which dimension {dim} must have size {size}", x.shape()),
+            format!(
+                "a tensor of shape {:?}, of which dimension {dim} must have size {size}",
+                x.shape()
+            ),
         ));
     }
 }

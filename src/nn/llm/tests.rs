@@ -1,3 +1,5 @@
+//! Parts of language models against their definitions.
+
 use super::*;
 use crate::autograd::no_grad;
 use crate::error::catch;

@@ -219,25 +219,6 @@ impl Tensor {
         }
     }
 
-    /// In-place form of [`Tensor::mvlgamma`] (`torch.Tensor.mvlgamma_`).
-    ///
-    /// ```
-    /// use torchrs::Tensor;
-    /// let x = Tensor::from([2f64, 3.]);
-    /// let expected = x.mvlgamma(1);
-    /// assert!(x.mvlgamma_(1).equal(&expected));
-    /// ```
-    ///
-    /// # Panics
-    /// As [`Tensor::mvlgamma`]; throws [`Error::Dtype`] for integers.
-    #[track_caller]
-    pub fn mvlgamma_(&self, p: u32) -> &Tensor {
-        if !self.dtype().is_floating_point() {
-            crate::tensor::dtype::not_floating("mvlgamma_", self.dtype());
-        }
-        self.copy_(&self.clone_contiguous().mvlgamma(p))
-    }
-
     /// The least and the greatest element (`torch.aminmax`).
     ///
     /// ```

@@ -84,7 +84,13 @@ impl Generator {
         assert_floating("poisson", rate);
         no_grad(|| {
             let wide = rate.detach().to_dtype(Dtype::F64).contiguous();
-            assert_all("poisson", "rate", &wide, &wide.lt(0.0).logical_not(), "means are at least 0");
+            assert_all(
+                "poisson",
+                "rate",
+                &wide,
+                &wide.lt(0.0).logical_not(),
+                "means are at least 0",
+            );
             let options: TensorOptions = (Dtype::F64, rate.device()).into();
             let large = wide.ge(MANY);
             let rest = wide.isnan().logical_or(&wide.isinf());
@@ -134,7 +140,10 @@ impl Generator {
         assert_floating("binomial", prob);
         if count.dtype() != prob.dtype() {
             let (a, b) = (count.dtype(), prob.dtype());
-            throw(Error::dtype("binomial", format!("`count` is {a} and `prob` is {b}; both must be of one type")));
+            throw(Error::dtype(
+                "binomial",
+                format!("`count` is {a} and `prob` is {b}; both must be of one type"),
+            ));
         }
         no_grad(|| {
             let both = Tensor::broadcast_tensors(&[count.detach(), prob.detach()]);
@@ -179,8 +188,8 @@ impl Generator {
                 let inside = k.ge(0.0).logical_and(&k.le(&n));
                 let quick = s.ge(0.07).logical_and(&v.le(&bound));
                 let left = (&v * &alpha / (&a / s.square() + &b)).log();
-                let right = &top - (&k + 1.0).lgamma() - (&n - &k + 1.0).lgamma()
-                    + (&k - &mode) * &odds;
+                let right =
+                    &top - (&k + 1.0).lgamma() - (&n - &k + 1.0).lgamma() + (&k - &mode) * &odds;
                 let slow = left.le(&right);
                 (k, inside.logical_and(&quick.logical_or(&slow)))
             });
@@ -201,11 +210,7 @@ impl Generator {
     /// Throws when both are numbers (then [`randn`](Self::randn) has the shape), a deviation is negative, shapes cannot
     /// be broadcast, or for integers and bools.
     #[track_caller]
-    pub fn normal<'a>(
-        &self,
-        mean: impl Into<Operand<'a>>,
-        std: impl Into<Operand<'a>>,
-    ) -> Tensor {
+    pub fn normal<'a>(&self, mean: impl Into<Operand<'a>>, std: impl Into<Operand<'a>>) -> Tensor {
         let (mean, std) = (mean.into(), std.into());
         let shape = |o: &Operand<'_>| match o {
             Operand::Tensor(t) => {

@@ -129,12 +129,7 @@ pub fn distribution(
     all_asked(&c, built)
 }
 
-fn by_name(
-    case: &Case,
-    op: &str,
-    c: &Call,
-    inputs: &Named,
-) -> Outcome<Arc<dyn Distribution>> {
+fn by_name(case: &Case, op: &str, c: &Call, inputs: &Named) -> Outcome<Arc<dyn Distribution>> {
     let nested = |i: usize, name: &str| -> Outcome<Arc<dyn Distribution>> {
         let spec = inside(c.get(i, name), "distribution")?;
         distribution(case, spec["op"].as_str().unwrap_or(""), &spec, inputs)
@@ -174,10 +169,12 @@ fn by_name(
             let (loc, scale) = (param_or(c, 1, "loc", 0.0)?, param_or(c, 2, "scale", 1.0)?);
             d::StudentT::new(param(c, 0, "df")?, loc, scale).into_distribution()
         }
-        "Bernoulli" => either(c, 0, d::Bernoulli::from_probs, d::Bernoulli::from_logits)?
-            .into_distribution(),
-        "Geometric" => either(c, 0, d::Geometric::from_probs, d::Geometric::from_logits)?
-            .into_distribution(),
+        "Bernoulli" => {
+            either(c, 0, d::Bernoulli::from_probs, d::Bernoulli::from_logits)?.into_distribution()
+        }
+        "Geometric" => {
+            either(c, 0, d::Geometric::from_probs, d::Geometric::from_logits)?.into_distribution()
+        }
         "ContinuousBernoulli" => {
             let built = either(
                 c,
@@ -216,13 +213,8 @@ fn by_name(
         }
         "Binomial" => {
             let n = param_or(c, 0, "total_count", 1.0)?;
-            either(
-                c,
-                1,
-                |p| d::Binomial::from_probs(&n, p),
-                |l| d::Binomial::from_logits(&n, l),
-            )?
-            .into_distribution()
+            either(c, 1, |p| d::Binomial::from_probs(&n, p), |l| d::Binomial::from_logits(&n, l))?
+                .into_distribution()
         }
         "NegativeBinomial" => {
             let n = param(c, 0, "total_count")?;
@@ -271,8 +263,12 @@ fn by_name(
         }
         "LowRankMultivariateNormal" => {
             let of = |i, name: &str| c.tensor(i, name).cloned();
-            d::LowRankMultivariateNormal::new(of(0, "loc")?, of(1, "cov_factor")?, of(2, "cov_diag")?)
-                .into_distribution()
+            d::LowRankMultivariateNormal::new(
+                of(0, "loc")?,
+                of(1, "cov_factor")?,
+                of(2, "cov_diag")?,
+            )
+            .into_distribution()
         }
         "Wishart" => {
             let df = param(c, 0, "df")?;
@@ -411,7 +407,9 @@ fn transform_by_name(
         "CumulativeDistributionTransform" => {
             let spec = inside(c.get(0, "distribution"), "distribution")?;
             let op = spec["op"].as_str().unwrap_or("");
-            Arc::new(t::CumulativeDistributionTransform::new(distribution(case, op, &spec, inputs)?))
+            Arc::new(t::CumulativeDistributionTransform::new(distribution(
+                case, op, &spec, inputs,
+            )?))
         }
         "biject_to" => d::biject_to(&constraint(case, c.get(0, "constraint"), inputs)?),
         "transform_to" => d::transform_to(&constraint(case, c.get(0, "constraint"), inputs)?),

@@ -72,8 +72,7 @@ fn alike(got: &Value, want: &Value) -> bool {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| alike(a, b))
         }
         (Value::Object(a), Value::Object(b)) => {
-            a.len() == b.len()
-                && b.iter().all(|(key, b)| a.get(key).is_some_and(|a| alike(a, b)))
+            a.len() == b.len() && b.iter().all(|(key, b)| a.get(key).is_some_and(|a| alike(a, b)))
         }
         _ => got == want,
     }
@@ -179,7 +178,9 @@ fn region(c: &Constraint) -> Value {
         }
         Constraint::MixtureSameFamily { .. } => {}
         _ => {
-            for (name, bound) in [("lower_bound", c.lower_bound()), ("upper_bound", c.upper_bound())] {
+            for (name, bound) in
+                [("lower_bound", c.lower_bound()), ("upper_bound", c.upper_bound())]
+            {
                 if let Some(bound) = bound {
                     out[name] = numbers(bound);
                 }
