@@ -47,6 +47,7 @@ pub mod data;
 pub mod distributed;
 pub mod distributions;
 pub mod error;
+pub mod exchange;
 pub mod models;
 pub mod multiprocessing;
 pub mod nn;

@@ -30,9 +30,19 @@ impl Tensor {
         }
     }
 
+    /// Throws where nobody may write the tensor's memory.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn assert_writable(&self, op: &str) {
+        if let Err(error) = self.storage().check_writable(op, "self") {
+            throw(error);
+        }
+    }
+
     /// Throws if an in-place op on this tensor would be an error: call before touching its bytes.
     #[track_caller]
     pub(crate) fn assert_inplace_legal(&self, op: &str) {
+        self.assert_writable(op);
         self.note(Use::Write);
         if !self.is_contiguous() && self.layout().may_overlap_itself() {
             throw(Error::argument(

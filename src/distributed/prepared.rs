@@ -34,6 +34,7 @@ impl Output {
     /// For a tensor of which every element is written.
     pub(super) fn new(call: &str, argument: &str, tensor: &Tensor) -> Result<Self> {
         check_history(call, argument, tensor)?;
+        tensor.storage().check_writable(call, argument)?;
         let repeats = |(&size, &stride): (&usize, &isize)| size > 1 && stride == 0;
         if tensor.shape().iter().zip(tensor.strides()).any(repeats) {
             let what = format!(

@@ -62,6 +62,13 @@ fn module_of(address: usize) -> usize {
     }
 }
 
+/// Whether this code is in the program itself, and not in a library that it has loaded.
+pub(super) fn is_in_program() -> bool {
+    // SAFETY: reads a number that the kernel has left.
+    let program = unsafe { libc::getauxval(libc::AT_PHDR) } as usize;
+    module_of(program) == module_of(anchor as *const () as usize)
+}
+
 /// What this process was started for, if it is a child.
 pub(super) struct Request {
     socket: OwnedFd,
@@ -95,8 +102,8 @@ pub(super) fn requested() -> Option<Request> {
         wrong("names a descriptor that is not a socket from the parent")
     };
     let address = (anchor as *const () as usize).wrapping_add_signed(offset);
-    // SAFETY: the parent is this same executable (it ran /proc/self/exe) and computed the offset
-    // of a function of type Entry that lies in the anchor's module.
+    // SAFETY: the parent is this same executable (it ran /proc/self/exe), or has the same file loaded as a library, and
+    // computed the offset of a function of type Entry that lies in the anchor's module.
     let entry = unsafe { mem::transmute::<*const (), Entry>(address as *const ()) };
     Some(Request { socket, entry, name: name.to_owned() })
 }

@@ -2,12 +2,12 @@
 //! dying with the parent, the panic report, and the descriptors that the launcher passes down.
 //! No thread starts and no pool is built here: it costs microseconds.
 
-use std::ffi::{c_char, c_int};
-use std::os::fd::{AsFd, OwnedFd};
+use std::ffi::{OsStr, OsString, c_char, c_int};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
-use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Once, OnceLock};
 use std::{env, fs, process, thread};
 
 use nix::poll::PollFlags;
@@ -64,6 +64,68 @@ pub fn init() {
     profiler::announce();
 }
 
+/// Prepares a process whose program is another one, an interpreter for instance, that has loaded a library with torchrs
+/// in it: children are started by `restart`. Call it when the library is loaded. Further calls do nothing.
+///
+/// In such a child it runs the child's entry function and **never returns**; in any other process it changes nothing
+/// but that children can be started. Without it [`Process::spawn`](super::Process::spawn) is an error in a library,
+/// since what it would start is the other program.
+///
+/// ```no_run
+/// use std::ffi::OsStr;
+/// use torchrs::multiprocessing::{Restart, init_library};
+/// let library = std::fs::File::open("/usr/lib/liboptics.so").unwrap();
+/// init_library(|| Restart::new(library.into(), OsStr::new("/usr/bin/host"), |library| vec![format!("--load={library}")]));
+/// ```
+pub fn init_library(restart: impl FnOnce() -> Restart) {
+    RESTART.get_or_init(restart);
+    if let Some(request) = entry::requested() {
+        set_up();
+        entry::run(request);
+    }
+}
+
+/// How a child comes to run the library that this code is in: a program, and arguments that have it load the library.
+#[derive(Debug)]
+pub struct Restart {
+    /// Children have it under the same number.
+    library: OwnedFd,
+    program: OsString,
+    arguments: Vec<String>,
+}
+
+impl Restart {
+    /// `library` is the library's file, open: a child gets that file, whatever stands in its place by then.
+    /// `arguments` are made of the path by which it finds it. The program is to do nothing before it has loaded it.
+    pub fn new(
+        library: OwnedFd,
+        program: &OsStr,
+        arguments: impl FnOnce(&str) -> Vec<String>,
+    ) -> Restart {
+        let arguments = arguments(&format!("/proc/self/fd/{}", library.as_raw_fd()));
+        Restart { library, program: program.to_owned(), arguments }
+    }
+
+    pub(super) fn library(&self) -> RawFd {
+        self.library.as_raw_fd()
+    }
+
+    pub(super) fn program(&self) -> &OsStr {
+        &self.program
+    }
+
+    pub(super) fn arguments(&self) -> &[String] {
+        &self.arguments
+    }
+}
+
+static RESTART: OnceLock<Restart> = OnceLock::new();
+
+/// How children are started where this code is in a library.
+pub(super) fn restart() -> Option<&'static Restart> {
+    RESTART.get()
+}
+
 fn set_up() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -91,7 +153,7 @@ fn set_up() {
 /// True once children can be started: this program runs [`init`] or the hook below, so that a child
 /// takes over before the program's own code runs again.
 pub(super) fn is_hooked() -> bool {
-    HOOKED.load(Ordering::Acquire)
+    RESTART.get().is_some() || (HOOKED.load(Ordering::Acquire) && entry::is_in_program())
 }
 
 /// The socket to the rendezvous store that the launcher passed down, for whoever asks first.
@@ -113,8 +175,11 @@ pub fn inherited_store_fd() -> Option<OwnedFd> {
 /// Runs before `main` in every program that links torchrs, so that children start right where
 /// somebody else owns `main` (a test harness) or where `main` forgot to call [`init`]. In any other
 /// process it costs a look at the environment and at SIGCHLD, and a panic hook that only closed pipes
-/// meet.
+/// meet. In a library that another program loads it does nothing: see [`init_library`].
 extern "C" fn before_main(_: c_int, _: *const *const c_char, _: *const *const c_char) {
+    if !entry::is_in_program() {
+        return;
+    }
     HOOKED.store(true, Ordering::Release);
     // A panic must not leave an `extern "C"` function.
     let outcome = catch_unwind(AssertUnwindSafe(|| {

@@ -46,7 +46,7 @@ mod weak_map;
 
 pub use channel::{Channel, Receiver, Sender, channel, duplex};
 pub(crate) use entry::conjure;
-pub use init::{inherited_store_fd, init};
+pub use init::{Restart, inherited_store_fd, init, init_library};
 pub use process::{Process, ProcessBuilder};
 pub use report::Outcome;
 pub use spawn::{ProcessContext, spawn, start_processes};

@@ -23,7 +23,7 @@ use super::channel::Channel;
 use super::entry::{self, CHILD, Entry};
 use super::exit_status::ExitStatus;
 use super::handles::encode;
-use super::init::is_hooked;
+use super::init::{is_hooked, restart};
 use super::oom::oom_kills;
 use super::report::{ERROR_FILE, ErrorRecord, Outcome};
 use super::socket::{Failure, pair, send, wait_ready};
@@ -518,7 +518,8 @@ impl ProcessBuilder {
     ) -> Result<(Command, OwnedFd)> {
         if !is_hooked() {
             return Err(Error::Other(
-                "Process::spawn: call torchrs::init() first in main, or put #[torchrs::main] on it"
+                "Process::spawn: call torchrs::init() first in main, or put #[torchrs::main] on it; in a library that \
+                 another program loads, call torchrs::multiprocessing::init_library"
                     .to_owned(),
             ));
         }
@@ -543,11 +544,24 @@ impl ProcessBuilder {
             set(ERROR_FILE, format!("/proc/self/fd/{}", record.as_raw_fd()));
             inherit.push(record.into());
         }
-        let program = env::args_os().next().unwrap_or_default();
-        let mut title = program.into_vec();
-        title.extend_from_slice(format!(": {name}").as_bytes());
         let environment = environment(&variables)?;
-        Ok((Command { title: c_string(title)?, environment, inherit, detached }, ours))
+        let (library, program, arguments) = match restart() {
+            None => {
+                let mut title = env::args_os().next().unwrap_or_default().into_vec();
+                title.extend_from_slice(format!(": {name}").as_bytes());
+                (None, b"/proc/self/exe".to_vec(), vec![c_string(title)?])
+            }
+            // What the program is called by may say where it finds its own files; the name comes last.
+            Some(restart) => {
+                let all = [restart.program().as_bytes()].into_iter();
+                let all = all.chain(restart.arguments().iter().map(String::as_bytes));
+                let all = all.chain([name.as_bytes()]).map(|text| c_string(text.to_vec()));
+                let program = restart.program().as_bytes().to_vec();
+                (Some(restart.library()), program, all.collect::<Result<_>>()?)
+            }
+        };
+        let program = c_string(program)?;
+        Ok((Command { program, arguments, environment, inherit, library, detached }, ours))
     }
 }
 

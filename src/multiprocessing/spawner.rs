@@ -4,7 +4,7 @@
 
 use std::ffi::{CString, c_char};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::mpsc;
 use std::thread;
@@ -17,14 +17,18 @@ use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 
-/// A child to start: this same executable.
+/// A child to start.
 pub(super) struct Command {
-    /// `argv[0]`, which `ps` shows.
-    pub title: CString,
+    /// This same executable, or what loads the library that this is.
+    pub program: CString,
+    /// From `argv[0]` on, which `ps` shows.
+    pub arguments: Vec<CString>,
     /// The whole environment, `NAME=value` each.
     pub environment: Vec<CString>,
     /// Descriptors that the child gets, under the same numbers. Everything else is close-on-exec.
     pub inherit: Vec<OwnedFd>,
+    /// The open file of the library that this is. It stays open here.
+    pub library: Option<RawFd>,
     /// Whether it is to outlive this process: in a session of its own, with none of this process's standard streams.
     pub detached: bool,
 }
@@ -89,7 +93,8 @@ fn posix_spawn(command: &Command) -> Result<Started> {
             }
             _ => "",
         };
-        Error::os(format!("start a process of this program (/proc/self/exe){why}"), e)
+        let program = command.program.to_string_lossy();
+        Error::os(format!("start a process of this program ({program}){why}"), e)
     })?;
     match pidfd_open(pid) {
         Ok(pidfd) => Ok(Started { pid, pidfd }),
@@ -104,7 +109,9 @@ fn posix_spawn(command: &Command) -> Result<Started> {
 /// `posix_spawn` with its attribute objects, which are freed on every path.
 fn raw_posix_spawn(command: &Command) -> nix::Result<Pid> {
     let check = |code: i32| if code == 0 { Ok(()) } else { Err(Errno::from_raw(code)) };
-    let argv = [command.title.as_ptr().cast_mut(), ptr::null_mut()];
+    let mut argv: Vec<*mut c_char> =
+        command.arguments.iter().map(|v| v.as_ptr().cast_mut()).collect();
+    argv.push(ptr::null_mut());
     let mut envp: Vec<*mut c_char> =
         command.environment.iter().map(|v| v.as_ptr().cast_mut()).collect();
     envp.push(ptr::null_mut());
@@ -117,10 +124,10 @@ fn raw_posix_spawn(command: &Command) -> nix::Result<Pid> {
         check(libc::posix_spawn_file_actions_init(actions.as_mut_ptr()))?;
         let result = check(libc::posix_spawnattr_init(attributes.as_mut_ptr())).and_then(|()| {
             let result = (|| {
-                for fd in &command.inherit {
+                let inherit = command.inherit.iter().map(AsRawFd::as_raw_fd);
+                for fd in inherit.chain(command.library) {
                     // Onto itself: that clears close-on-exec in the child and nowhere else, and
                     // no two numbers can be in each other's way.
-                    let fd = fd.as_raw_fd();
                     check(libc::posix_spawn_file_actions_adddup2(actions.as_mut_ptr(), fd, fd))?;
                 }
                 for fd in (0..3).filter(|_| command.detached) {
@@ -146,7 +153,7 @@ fn raw_posix_spawn(command: &Command) -> nix::Result<Pid> {
                 let mut pid = 0;
                 check(libc::posix_spawn(
                     &mut pid,
-                    c"/proc/self/exe".as_ptr(),
+                    command.program.as_ptr(),
                     actions.as_ptr(),
                     attributes,
                     argv.as_ptr(),

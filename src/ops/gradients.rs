@@ -95,6 +95,7 @@ fn lists(tensors: &[Tensor]) -> impl Iterator<Item = (List, u32)> {
 /// Multiplies all by `factor`; a number on the GPU that is 1 where one was infinite or NaN, else 0.
 #[track_caller]
 pub(crate) fn unscale(gpu: Gpu, grads: &[Tensor], factor: f64) -> Tensor {
+    grads.iter().for_each(|grad| grad.assert_writable("unscale_"));
     let found = Tensor::zeros([], (Dtype::F32, gpu.device()));
     let flag = found.device_ptr();
     for (list, blocks) in lists(grads) {
@@ -145,6 +146,7 @@ pub(crate) fn scale_by(gpu: Gpu, tensors: &[Tensor], number: &Tensor, divisor: O
 /// Multiplies by `most / (norm + 1e-6)` where that is below 1 or NaN; `norm` is a number on the GPU.
 #[track_caller]
 pub(crate) fn scale_by_norm(gpu: Gpu, grads: &[Tensor], most: f64, norm: &Tensor) {
+    grads.iter().for_each(|grad| grad.assert_writable("clip_grad_norm_"));
     let norm = no_grad(|| norm.detach().to_dtype(Dtype::F64));
     let (number, format) = (norm.device_ptr(), format(Dtype::F64));
     for (list, blocks) in lists(grads) {

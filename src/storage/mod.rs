@@ -17,6 +17,7 @@
 
 mod arena;
 mod device;
+mod foreign;
 pub(crate) mod grace;
 #[doc(hidden)]
 pub mod host;
@@ -36,11 +37,13 @@ use memmap2::MmapRaw;
 use parking_lot::Mutex;
 
 pub use device::Device;
+pub(crate) use foreign::Lent;
 pub use host::{HostBlock, MemoryStats, empty_cache, memory_stats};
 pub use living::set_host_memory_limit;
 pub(crate) use opened::{Name, Opened, ready_event};
 pub use shared::SharedMemory;
 
+use self::foreign::{Foreign, Ties};
 use self::on_demand::OnDemand;
 use crate::counted::{Counted, Slot, WeakCounted, counted};
 use crate::cuda;
@@ -64,6 +67,8 @@ enum Owner {
     Opened(Box<Opened>),
     /// A range of a file, in a private mapping: what is written stays in this process.
     File(#[allow(dead_code, reason = "held for its drop")] Arc<MmapRaw>),
+    /// Memory that another library or value owns.
+    Foreign(Box<Foreign>),
     /// Memory that comes and goes.
     OnDemand(Box<OnDemand>),
     /// No memory, and what those above note instead of values.
@@ -116,6 +121,7 @@ struct Inner {
     nbytes: usize,
     version: AtomicU32,
     device: Device,
+    ties: Ties,
     owner: Mutex<Owner>,
     tracked: race::Tracked,
 }
@@ -233,6 +239,10 @@ impl Storage {
                 f(DeviceMemory::Own { block, ready, number: *number })
             }
             Owner::Opened(opened) => f(DeviceMemory::Opened(opened)),
+            Owner::Foreign(_) if self.0.device.is_cuda() => Err(Error::Other(
+                "memory that another library owns is not sent to other processes; send a clone"
+                    .to_owned(),
+            )),
             _ => Err(Error::Other("a storage in host memory has no GPU's handle".to_owned())),
         }
     }
@@ -301,6 +311,7 @@ impl Storage {
             nbytes: nbytes,
             version: AtomicU32::new(0),
             device: device,
+            ties: Ties::new(),
             owner: Mutex::new(Owner::Nobody),
             tracked: race::Tracked::new(),
         })
@@ -382,6 +393,7 @@ impl Storage {
     /// ```
     #[inline]
     pub fn bump_version(&self) {
+        debug_assert!(!self.is_read_only(), "a write to read-only memory was not refused");
         self.0.version.fetch_add(1, Relaxed);
         if self.0.device.is_meta() {
             self.count_change();
@@ -394,7 +406,7 @@ impl Storage {
         self.0.ptr_eq(&other.0)
     }
 
-    /// True when no other tensor, saved tensor or view uses these bytes.
+    /// True when no other tensor, saved tensor or view uses these bytes. Never of memory that another library owns.
     ///
     /// ```
     /// let x = torchrs::Tensor::from([1f32, 2.]);
@@ -407,10 +419,10 @@ impl Storage {
         self.owners() == 1
     }
 
-    /// How many tensors have these bytes.
+    /// How many tensors have these bytes; another library or value that owns them is one more.
     #[inline]
     pub(crate) fn owners(&self) -> usize {
-        self.0.owners()
+        self.0.owners() + usize::from(self.0.ties.is_foreign())
     }
 
     /// The mapping and the position in it, if the bytes are shared with other processes.
@@ -450,6 +462,7 @@ impl Storage {
         match &*self.0.owner.lock() {
             Owner::Cuda(OnGpu { block, .. }) => block.record_stream(stream),
             Owner::Opened(opened) => opened.record_stream(stream),
+            Owner::Foreign(foreign) => foreign.record_stream(stream),
             Owner::OnDemand(own) => {
                 own.memory().into_iter().for_each(|memory| memory.record_stream(stream));
             }
@@ -533,6 +546,7 @@ impl Storage {
                 "share_memory: a tensor on meta has no memory; give it some with `Module::to_empty`".to_owned(),
             ));
         }
+        self.check_movable()?;
         let mut owner = self.0.owner.lock();
         if matches!(&*owner, Owner::OnDemand(_)) {
             return Err(Error::Other(

@@ -170,7 +170,7 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// Throws when `T` is not the element type or the tensor is not contiguous.
+    /// Throws when `T` is not the element type, the tensor is not contiguous, or its memory is read-only.
     ///
     /// # Safety
     /// Nobody else may read or write the storage while the slice lives. The version counter is not
@@ -182,6 +182,7 @@ impl Tensor {
     )]
     pub unsafe fn as_mut_slice<T: Element>(&self) -> &mut [T] {
         self.assert_slice::<T>("as_mut_slice");
+        self.assert_writable("as_mut_slice");
         // SAFETY: contiguous, `numel` elements of type T; exclusive, by this function's contract.
         unsafe { std::slice::from_raw_parts_mut(self.data_ptr().cast::<T>(), self.numel()) }
     }

@@ -33,6 +33,7 @@ pub const FLOORS: &[Floor] = &[
     ("profiler", &["cuda", "error", "job", "storage"]),
     ("tensor", &["counted", "cpu", "cuda", "error", "profiler", "storage"]),
     ("autograd", &["counted", "cuda", "error", "profiler", "storage", "tensor"]),
+    ("exchange", &["cuda", "error", "storage", "tensor"]),
     ("amp", &["autograd", "error", "profiler", "storage", "tensor"]),
     (
         "ops",

@@ -239,7 +239,9 @@ impl<'a> Reading<'a> {
         for (name, shard) in wanted {
             let Ok(place) = names.binary_search(name) else { continue };
             let (entry, tensor) = (index.entry(name)?, shard.tensor());
+            // What may not be written is refused where it would be.
             let is_direct = tensor.device() == Device::Cpu
+                && !tensor.storage().is_read_only()
                 && tensor.dtype() == entry.dtype
                 && tensor.is_contiguous();
             let (memory, into) = match is_direct {

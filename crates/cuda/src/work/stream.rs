@@ -117,6 +117,17 @@ impl Stream {
         create(device, priority)
     }
 
+    /// A stream that another library has made, by its handle: 1 is the driver's own default stream.
+    ///
+    /// # Safety
+    /// *Alive*: the stream is one of this device, and is not destroyed while the value, or a copy of it, is used.
+    #[doc(hidden)]
+    pub unsafe fn of_others(device: usize, handle: usize) -> Result<Stream> {
+        device::number(device)?;
+        let handle = StreamHandle(handle);
+        Ok(Stream { device: device as u32, priority: Priority::Normal, handle })
+    }
+
     /// The stream that every thread begins with.
     ///
     /// # Errors
