@@ -24,6 +24,7 @@ pages! {
     DataStreams "guide/data-streams.md";
     DataTransforms "guide/data-transforms.md";
     Files "guide/files.md";
+    Python "guide/python.md";
     Onnx "guide/onnx.md";
     Training "guide/training.md";
     MixedPrecision "guide/mixed-precision.md";

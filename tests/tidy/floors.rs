@@ -148,6 +148,22 @@ pub const FLOORS: &[Floor] = &[
             "tensor",
         ],
     ),
+    // The extension module for Python, a workspace of its own.
+    (
+        "python",
+        &[
+            "autograd",
+            "checkpoint",
+            "cuda",
+            "data",
+            "exchange",
+            "models",
+            "multiprocessing",
+            "nn",
+            "ops",
+            "tensor",
+        ],
+    ),
     // Models for loom, which include files of the library.
     ("interleavings", &[]),
     ("torchrs", &[]),

@@ -331,3 +331,31 @@ fn streams_wait_for_each_other() {
         assert_eq!(y.sum().item(), f64::from(2 << 14));
     });
 }
+
+#[test]
+fn read_only_memory_of_a_gpu_is_written_by_nobody() {
+    const TEST: &str = "exchange::dlpack::tests::read_only_memory_of_a_gpu_is_written_by_nobody";
+    simulated_test::on_gpu(TEST, || {
+        let options = (Dtype::F32, Device::Cuda(0));
+        let block = Tensor::full([4], 3.0, options);
+        // SAFETY: the tensor keeps its memory.
+        let foreign = unsafe {
+            let owner = Box::new(block.clone());
+            Foreign::new(block.device_ptr(), &[4], &[1], Dtype::F32, options.1, owner)
+        };
+        let grad = Tensor::from_foreign(foreign.unwrap().read_only());
+        let x = Tensor::ones([4], options).requires_grad_(true);
+        x.set_grad(Some(grad.clone()));
+        let refused = |what: &str, write: &dyn Fn()| {
+            let error = crate::error::catch(write).expect_err(what).to_string();
+            assert!(error.contains("read-only"), "{what}: {error}");
+        };
+        refused("fill_", &|| _ = grad.fill_(0.0));
+        refused("copy_", &|| _ = grad.copy_(&Tensor::ones([4], Dtype::F32)));
+        // What is written by kernels of its own.
+        refused("clip_grad_norm_", &|| {
+            _ = crate::nn::utils::clip_grad_norm_(std::slice::from_ref(&x), 1.0)
+        });
+        assert_eq!(block.to_vec::<f32>(), [3.0; 4]);
+    });
+}
