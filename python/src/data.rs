@@ -263,13 +263,14 @@ impl PyLoader {
         Ok(PyBatches(std::sync::Mutex::new(Some(batches))))
     }
 
-    fn set_epoch(&self, epoch: u64) {
-        self.0.set_epoch(epoch);
+    fn set_epoch(&self, py: Python<'_>, epoch: u64) -> PyResult<()> {
+        run(py, || self.0.set_epoch(epoch))
     }
 
     /// Where the iteration is, as a text of JSON.
-    fn state_json(&self) -> PyResult<String> {
-        serde_json::to_string(&self.0.state()).map_err(|e| PyValueError::new_err(e.to_string()))
+    fn state_json(&self, py: Python<'_>) -> PyResult<String> {
+        let state = run(py, || self.0.state())?;
+        serde_json::to_string(&state).map_err(|e| PyValueError::new_err(e.to_string()))
     }
 
     fn load_state_json(&self, py: Python<'_>, state: &str) -> PyResult<()> {

@@ -167,9 +167,14 @@ impl PyModel {
     fn load_state_dict(
         &self,
         py: Python<'_>,
-        state: Vec<(String, PyRef<'_, PyTensor>)>,
+        state: &Bound<'_, PyAny>,
         strict: bool,
     ) -> PyResult<(Vec<String>, Vec<String>)> {
+        let pairs = match state.cast::<PyDict>() {
+            Ok(dict) => dict.items().into_any(),
+            Err(_) => state.clone(),
+        };
+        let state: Vec<(String, PyRef<'_, PyTensor>)> = pairs.extract()?;
         let mut all = StateDict::new();
         for (name, tensor) in state {
             all.insert(name, tensor.0.clone());

@@ -169,8 +169,8 @@ impl PyTensor {
     }
 
     #[getter]
-    fn grad(&self) -> Option<PyTensor> {
-        self.0.grad().map(PyTensor)
+    fn grad(&self, py: Python<'_>) -> PyResult<Option<PyTensor>> {
+        Ok(run(py, || self.0.grad())?.map(PyTensor))
     }
 
     /// How often the memory was changed in place, by torchrs.

@@ -129,6 +129,7 @@ class Alone(unittest.TestCase):
         self.assertEqual(a.eval()(tokens).tolist(), b.eval()(tokens).tolist())
         state = [(name, tensor) for name, tensor in a.state_dict().items()]
         self.assertEqual(b.load_state_dict(state[:-1], strict=False)[0], [state[-1][0]])
+        self.assertEqual(b.load_state_dict(a.state_dict()), ([], []))
 
     def test_settings(self):
         with self.assertRaisesRegex(ValueError, "n_layers"):

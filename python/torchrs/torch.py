@@ -33,8 +33,8 @@ def to_torch(x):
 
 class _Forward(_torch.autograd.Function):
     @staticmethod
-    def forward(ctx, model, leaves, x, *parameters):
-        wants = [ctx.needs_input_grad[2], *ctx.needs_input_grad[3:]]
+    def forward(ctx, model, leaves, records, x, *parameters):
+        wants = [records and want for want in ctx.needs_input_grad[3:]]
         ours = from_torch(x)
         if any(wants):
             if wants[0]:
@@ -56,11 +56,11 @@ class _Forward(_torch.autograd.Function):
             raise RuntimeError("torchrs.torch.Module: backward ran already; run forward again")
         ctx.saved_tensors
         (out, inputs), ctx.ours = ctx.ours, None
-        wants = [ctx.needs_input_grad[2], *ctx.needs_input_grad[3:]]
+        wants = ctx.needs_input_grad[3:]
         wanted = [x for x, want in zip(inputs, wants) if want]
         found = iter(_torchrs.grad([out], wanted, [from_torch(grad)]))
         grads = [next(found) if want else None for want in wants]
-        return (None, None, *(None if g is None else to_torch(g) for g in grads))
+        return (None, None, None, *(None if g is None else to_torch(g) for g in grads))
 
 
 class Module(_torch.nn.Module):
@@ -131,7 +131,8 @@ class Module(_torch.nn.Module):
                     f"torchrs.torch.Module: parameter {name} has memory of its own by now, which the Rust model does "
                     "not see; change it in place (`copy_`, `load_state_dict` without assign=True)"
                 )
-        return _Forward.apply(self.model, self._leaves, x, *parameters)
+        # Whether PyTorch records is another matter within the function.
+        return _Forward.apply(self.model, self._leaves, _torch.is_grad_enabled(), x, *parameters)
 
 
 class DataLoader(_torch.utils.data.IterableDataset):
