@@ -34,8 +34,6 @@ mod multivariate;
 mod normal;
 mod params;
 mod registry;
-#[cfg(test)]
-mod tests;
 mod transformed;
 pub mod transforms;
 mod von_mises;

@@ -147,13 +147,17 @@ pub fn output(
     match entry["alias_of"].as_str() {
         Some(base) => view_of(name, got, base, &inputs[base], entry),
         None => match inputs.iter().find(|(_, x)| x.storage().ptr_eq(got.storage())) {
-            // Of programs the views are not recorded.
-            Some((base, _)) if got.numel() > 0 && case.kind() != "program" => {
+            Some((base, _)) if got.numel() > 0 && records_views(case) => {
                 Err(format!("{name}: shares memory with {base}, expected a copy"))
             }
             _ => Ok(()),
         },
     }
+}
+
+/// Whether a case says which results are views: programs and distributions do not.
+fn records_views(case: &Case) -> bool {
+    !matches!(case.kind(), "program" | "distribution" | "kl_divergence" | "transform")
 }
 
 /// Whether `got` is the recorded view of the input `base`.

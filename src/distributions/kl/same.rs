@@ -43,6 +43,7 @@ pub(super) fn fill_all(t: &mut Table) {
     });
     t.add(transformed);
     t.add(uniform);
+    // PyTorch sums a term over the batch, so that its numbers of batches can be negative; these are of each alone.
     t.add(|p: &Wishart, q: &Wishart| {
         same_event(p, q);
         p.divergence(q)

@@ -40,17 +40,13 @@ impl Transform for ExpTransform {
 /// x^exponent of positive numbers.
 #[derive(Clone, Debug)]
 pub struct PowerTransform {
-    exponent: Tensor,
+    exponent: Param,
 }
 
 impl PowerTransform {
     /// With this exponent.
     pub fn new(exponent: impl Into<Param>) -> Self {
-        let exponent = match exponent.into() {
-            Param::Number(v) => crate::distributions::params::number(v, None),
-            Param::Tensor(t) => t,
-        };
-        PowerTransform { exponent }
+        PowerTransform { exponent: exponent.into() }
     }
 }
 
@@ -66,19 +62,22 @@ impl Transform for PowerTransform {
         true
     }
     fn sign(&self) -> Param {
-        self.exponent.sign().into()
+        sign_of(&self.exponent)
     }
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
-        x.pow(&self.exponent)
+        x.pow(self.exponent.operand())
     }
     #[track_caller]
     fn inverse(&self, y: &Tensor) -> Tensor {
-        y.pow(&self.exponent.reciprocal())
+        match &self.exponent {
+            Param::Number(v) => y.pow(1.0 / v),
+            Param::Tensor(t) => y.pow(&t.reciprocal()),
+        }
     }
     #[track_caller]
     fn log_abs_det_jacobian(&self, x: &Tensor, y: &Tensor) -> Tensor {
-        (&self.exponent * y / x).abs().log()
+        (y.mul(self.exponent.operand()) / x).abs().log()
     }
     #[track_caller]
     fn forward_shape(&self, shape: &[usize]) -> Vec<usize> {
@@ -90,7 +89,16 @@ impl Transform for PowerTransform {
     }
     fn equals(&self, other: &dyn Transform) -> bool {
         let other = other.as_any().downcast_ref::<Self>();
-        other.is_some_and(|other| Param::from(&self.exponent).equals(&(&other.exponent).into()))
+        other.is_some_and(|other| self.exponent.equals(&other.exponent))
+    }
+}
+
+/// 1, 0 or -1.
+fn sign_of(p: &Param) -> Param {
+    match p {
+        Param::Number(v) if *v == 0.0 => 0.into(),
+        Param::Number(v) => v.signum().into(),
+        Param::Tensor(t) => t.sign().into(),
     }
 }
 
@@ -263,11 +271,7 @@ impl Transform for AffineTransform {
         true
     }
     fn sign(&self) -> Param {
-        match &self.scale {
-            Param::Number(v) if *v == 0.0 => 0.into(),
-            Param::Number(v) => v.signum().into(),
-            Param::Tensor(t) => t.sign().into(),
-        }
+        sign_of(&self.scale)
     }
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {

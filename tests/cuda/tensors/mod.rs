@@ -11,6 +11,7 @@ mod compare;
 mod complex;
 mod conv;
 mod counts;
+mod distributions;
 mod fft;
 mod folds;
 mod graphs;
