@@ -4,7 +4,6 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::fmt::Debug;
-use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -30,7 +29,7 @@ use crate::tensor::Tensor;
 /// let error = torchrs::catch(|| both.icdf(&Tensor::from([0.5f64, 0.5]))).unwrap_err();
 /// assert!(error.to_string().contains("MultivariateNormal"));
 /// ```
-pub trait Distribution: Debug + Send + Sync + UnwindSafe + RefUnwindSafe + Any {
+pub trait Distribution: Debug + Send + Sync + Any {
     /// The name of its type, as PyTorch has it.
     fn name(&self) -> &'static str;
 

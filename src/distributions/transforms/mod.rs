@@ -20,7 +20,6 @@ mod vectors;
 
 use std::any::Any;
 use std::fmt::Debug;
-use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 use super::constraints::Constraint;
@@ -41,7 +40,7 @@ pub use vectors::{ReshapeTransform, SoftmaxTransform, StickBreakingTransform};
 
 /// A function that can be undone. Its events are those of [`domain`](Self::domain) and
 /// [`codomain`](Self::codomain); what stands before them is a batch.
-pub trait Transform: Debug + Send + Sync + UnwindSafe + RefUnwindSafe + Any {
+pub trait Transform: Debug + Send + Sync + Any {
     /// The name of its type, as PyTorch has it.
     fn name(&self) -> &'static str;
 
