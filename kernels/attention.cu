@@ -1,6 +1,13 @@
 // Rows of attention's scores, of one type: ELEMENT, float or double. A block has a row, and every thread each 256th
 // number of it.
 
+// The assembler for sm_100a spills a few registers unless it may take as many as it likes.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+#define LOOSE(THREADS) __launch_bounds__(THREADS, 1)
+#else
+#define LOOSE(THREADS) __launch_bounds__(THREADS)
+#endif
+
 // `Scores` of the other side.
 struct Scores {
     ELEMENT* scores;
@@ -60,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(256) weights(const Scores q) {
 }
 
 // Turns products of queries and keys into weights, and the weights' gradients into those of the products.
-extern "C" __global__ void __launch_bounds__(256) weights_backward(const Scores q) {
+extern "C" __global__ void LOOSE(256) weights_backward(const Scores q) {
     for (i64 row = blockIdx.x; row < q.rows; row += gridDim.x) {
         ELEMENT along = 0, logsum = q.logsum[row];
         for (i64 key = threadIdx.x; key < q.keys; key += 256) {

@@ -2,6 +2,11 @@
 // its gradient; also with a tensor added, and all that is not positive 0, before the result is written. Then a mask
 // says what has remained, a bit for each element: backward needs no result.
 
+// The assembler for sm_100a spills within the registers that two blocks leave.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+#define FOLD_BLOCKS 1
+#endif
+
 struct BatchNorm {
     const T* x;
     const T* dy;

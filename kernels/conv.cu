@@ -2,6 +2,13 @@
 // read out of the planes where a filter's taps lie, without a copy of them: by points and taps for y and dx,
 // by taps and points for dw. Depthwise ones, whose matrices would be rows, have kernels of their own.
 
+// The assembler for sm_100a spills a few registers unless it may take as many as it likes.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+#define LOOSE(THREADS) __launch_bounds__(THREADS, 1)
+#else
+#define LOOSE(THREADS) __launch_bounds__(THREADS)
+#endif
+
 // How filters see planes: point (i, j, k) of the grid and tap (r, s, t) meet at i * step + r * tap_step + origin, in each
 // dimension; outside the planes are zeros. `Field` of the other side.
 struct Field {
@@ -307,7 +314,7 @@ __device__ __forceinline__ int reader(const Field& f, int d, int at, int tap) {
 }
 
 // dx of a depthwise convolution.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void LOOSE(256)
 depthwise_data(const Field f, const ELEMENT* results, const ELEMENT* filters, ELEMENT* out, i64 channels, i64 each, i64 images) {
     typedef Sum<ELEMENT>::Type A;
     i64 total = images * channels * f.channel;

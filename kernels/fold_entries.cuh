@@ -2,7 +2,12 @@
 
 // Blocks that a multiprocessor holds at least: without a number the compiler keeps registers in memory to have more.
 #ifndef FOLD_BLOCKS
+// The assembler for sm_100a spills within the registers that three leave.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+#define FOLD_BLOCKS 2
+#else
 #define FOLD_BLOCKS 3
+#endif
 #endif
 
 #if !PARTED || PART_fold_rows

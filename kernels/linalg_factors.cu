@@ -2,6 +2,13 @@
 // with triangular blocks. What is larger is put together from these and from products. Matrices in `info` are
 // numbered in the order of the stack; 0 is for those that were fine.
 
+// The assembler for sm_100a spills a few registers unless it may take as many as it likes.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+#define LOOSE(THREADS) __launch_bounds__(THREADS, 1)
+#else
+#define LOOSE(THREADS) __launch_bounds__(THREADS)
+#endif
+
 // Threads of a block at most.
 #define MOST 256
 
@@ -51,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(MOST) cholesky_block(Matrices all, 
 
 // Solutions of T X = B in B's place, for triangular matrices of `n` <= 64 rows: a warp for four columns, a lane
 // for two rows of them. `groups` are the blocks for a matrix.
-extern "C" __global__ void __launch_bounds__(MOST) solve_block(Matrices triangles, Matrices all, i64 columns, i64 groups, i64 count,
+extern "C" __global__ void LOOSE(MOST) solve_block(Matrices triangles, Matrices all, i64 columns, i64 groups, i64 count,
                                                                int n, int upper, int unit) {
     extern __shared__ __align__(16) unsigned char shared_bytes[];
     Rows a = {(T*)shared_bytes, n | 1};

@@ -2,6 +2,13 @@
 // and the next state, and from the gradient of that to those of the products. A thread has one column of the
 // state in one sequence. c and what is added up over the steps are of C.
 
+// The assembler for sm_100a spills a few registers unless it may take as many as it likes.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+#define LOOSE(THREADS) __launch_bounds__(THREADS, 1)
+#else
+#define LOOSE(THREADS) __launch_bounds__(THREADS)
+#endif
+
 struct Step {
     // Of this step's rows: the products with the input weights on entry, the gates in the end.
     T* gates;
@@ -88,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(128) relu_forward(Step s) {
     });
 }
 
-extern "C" __global__ void __launch_bounds__(128) gru_forward(Step s) {
+extern "C" __global__ void LOOSE(128) gru_forward(Step s) {
     each_place(s.rows, s.n, [&](i64 row, i64 j) {
         i64 at = row * s.n + j, column = 2 * s.n + j, of_new = row * 3 * s.n + column;
         C reset = sigmoid(gate_sum<3>(s, row, j, 0)), update = sigmoid(gate_sum<3>(s, row, j, 1));
@@ -102,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(128) gru_forward(Step s) {
     });
 }
 
-extern "C" __global__ void __launch_bounds__(128) lstm_forward(Step s) {
+extern "C" __global__ void LOOSE(128) lstm_forward(Step s) {
     each_place(s.rows, s.n, [&](i64 row, i64 j) {
         i64 at = row * s.n + j;
         C input = sigmoid(gate_sum<4>(s, row, j, 0)), forget = sigmoid(gate_sum<4>(s, row, j, 1));

@@ -1,6 +1,13 @@
 // Running sums, products and extremes along the middle of a dense [outer, n, inner] array. Lines are cut into
 // chunks where there are few of them: then the chunks' totals are scanned first.
 
+// The assembler for sm_100a spills a few registers unless it may take as many as it likes.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+#define LOOSE(THREADS) __launch_bounds__(THREADS, 1)
+#else
+#define LOOSE(THREADS) __launch_bounds__(THREADS)
+#endif
+
 // What is computed in: as exact as there is.
 template <class A> struct Wider { typedef A type; };
 template <> struct Wider<float> { typedef double type; };
@@ -131,7 +138,7 @@ __device__ __forceinline__ int staged_at(int i) { return i + i / EACH; }
 
 // Lines that lie densely: a block for each chunk. Memory is read and written by neighbouring threads, and each thread
 // scans its neighbours.
-extern "C" __global__ void __launch_bounds__(SCAN_THREADS) scan_rows(VARIANT op) {
+extern "C" __global__ void LOOSE(SCAN_THREADS) scan_rows(VARIANT op) {
     typedef VARIANT::Acc Acc;
     __shared__ Acc staged[SCAN_THREADS * (EACH + 1)];
     Acc* parts = (Acc*)op.parts;

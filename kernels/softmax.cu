@@ -1,6 +1,14 @@
 // Softmax and its logarithm of a dense [outer, n, inner] array, and their gradients. In backward `a` is the
 // result and `b` its gradient.
 
+// The assembler for sm_100a spills a few registers unless it may take more.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+#define KEPT_BLOCKS 1
+#define COLUMNS_BLOCKS 2
+#else
+#define COLUMNS_BLOCKS 3
+#endif
+
 struct Softmax {
     const T* a;
     const T* b;
@@ -135,4 +143,4 @@ struct Backward : Softmax {
     __device__ __forceinline__ void columns() const { backward_columns(*this); }
 };
 
-extern "C" __global__ void __launch_bounds__(FOLD_THREADS, 3) columns(VARIANT op) { op.columns(); }
+extern "C" __global__ void __launch_bounds__(FOLD_THREADS, COLUMNS_BLOCKS) columns(VARIANT op) { op.columns(); }
