@@ -193,7 +193,8 @@ univariate! {
     /// use torchrs::Tensor;
     /// use torchrs::distributions::{Distribution, Uniform};
     /// let d = Uniform::new(0.0, Tensor::from([4f64]));
-    /// assert_eq!((d.mean().item(), d.entropy().item()), (2.0, 4f64.ln()));
+    /// assert_eq!(d.mean().item(), 2.0);
+    /// assert!((d.entropy().item() - 4f64.ln()).abs() < 1e-12);
     /// ```
     Uniform {
         /// The least.
@@ -402,7 +403,7 @@ by_transform! {
     ///
     /// ```
     /// use torchrs::distributions::{Distribution, Weibull};
-    /// assert_eq!(Weibull::new(2.0, 1.0).mean().item(), 2.0);
+    /// assert!((Weibull::new(2.0, 1.0).mean().item() - 2.0).abs() < 1e-6);
     /// ```
     Weibull {
         /// The scale.

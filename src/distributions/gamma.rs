@@ -20,10 +20,11 @@ univariate! {
     /// ```
     /// use torchrs::Tensor;
     /// use torchrs::distributions::{Distribution, Gamma};
-    /// let d = Gamma::new(Tensor::from([2f64]).requires_grad_(true), 4.0);
+    /// let concentration = Tensor::from([2f64]).requires_grad_(true);
+    /// let d = Gamma::new(&concentration, 4.0);
     /// assert_eq!(d.mean().item(), 0.5);
     /// d.rsample(&[100]).mean().backward();
-    /// assert!((d.concentration().grad_fn().is_some()));
+    /// assert!(concentration.grad().is_some());
     /// ```
     Gamma {
         /// The shape.
