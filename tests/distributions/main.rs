@@ -319,9 +319,7 @@ fn samples_do_not_depend_on_the_number_of_threads() {
 
 #[test]
 fn what_is_wrong_is_refused_by_name() {
-    let message = |f: &dyn Fn() -> Tensor| {
-        catch(f).expect_err("must be refused").to_string()
-    };
+    let message = |f: &dyn Fn() -> Tensor| catch(f).expect_err("must be refused").to_string();
     let of = |f: fn() -> Box<dyn Distribution>| message(&move || f().mean());
     let error = of(|| Box::new(Normal::new(0.0, -1.0)));
     assert!(
