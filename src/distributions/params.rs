@@ -264,7 +264,7 @@ pub(super) fn without_last(shape: &[usize], n: usize) -> &[usize] {
 }
 
 /// The first of a list.
-pub(super) fn first<'a, const N: usize>(list: [&'a Tensor; N]) -> &'a Tensor {
+pub(super) fn first<const N: usize>(list: [&Tensor; N]) -> &Tensor {
     list[0]
 }
 

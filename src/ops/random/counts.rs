@@ -30,7 +30,8 @@ fn passed(u: &Tensor, first: Tensor, next: impl Fn(&Tensor, f64) -> Tensor) -> T
         }
         count = count + more.to_dtype(Dtype::F64);
         term = next(&term, k as f64);
-        sum = sum + &term;
+        // A sum of its own: `term` may be the same tensor.
+        sum = &sum + &term;
     }
     count
 }

@@ -141,7 +141,7 @@ fn slope(a: &Tensor, log: &Tensor) -> Tensor {
         }
         psi = psi + at.reciprocal();
         term = term * &sx / &at;
-        at = at + 1.0;
+        at = &at + 1.0;
     }
     if device.is_meta() || large.any().item() == 0.0 {
         return sum.to_dtype(dtype);
