@@ -5,7 +5,7 @@
 //!                                 [B  A] [Y] = [D]
 //! ```
 
-use super::checks::{check_square, eye_like};
+use super::checks::{check_square, eye_like, is_vector};
 use super::solve;
 use crate::error::{Error, throw};
 use crate::tensor::Tensor;
@@ -17,17 +17,19 @@ fn both_parts(a: &Tensor) -> Tensor {
     Tensor::cat(&[top, Tensor::cat(&[im, re], -1)], -2)
 }
 
-/// X with `A X = B` for matrices `B`; both of one complex type.
+/// X with `A X = B`, where `b` is vectors or matrices as for [`solve`]; both of one complex type.
 #[track_caller]
-pub(super) fn solve_matrices(op: &str, a: &Tensor, b: &Tensor) -> Tensor {
+pub(super) fn solve_systems(op: &str, a: &Tensor, b: &Tensor) -> Tensor {
     check_square(op, &a.real());
     if a.dtype() != b.dtype() {
         let message = format!("takes one type, got {} and {}", a.dtype(), b.dtype());
         throw(Error::dtype(op, message));
     }
-    if b.dim() < 2 {
-        let message = format!("takes matrices of complex numbers, got B of shape {:?}", b.shape());
-        throw(Error::shape(op, message));
+    if b.dim() == 0 {
+        throw(Error::shape(op, "B has no dimension; takes vectors or matrices"));
+    }
+    if is_vector(a, b) {
+        return solve_systems(op, a, &b.unsqueeze(-1)).squeeze_dim(-1);
     }
     let x = solve(&both_parts(a), &Tensor::cat(&[b.real(), b.imag()], -2));
     let n = a.size(-1);
@@ -39,7 +41,7 @@ pub(super) fn solve_matrices(op: &str, a: &Tensor, b: &Tensor) -> Tensor {
 pub(super) fn inverse(op: &str, a: &Tensor) -> Tensor {
     check_square(op, &a.real());
     let eye = eye_like(&a.real()).expand(a.shape()).to_dtype(a.dtype());
-    solve_matrices(op, a, &eye)
+    solve_systems(op, a, &eye)
 }
 
 #[cfg(test)]
@@ -64,6 +66,12 @@ mod tests {
         let a = a.requires_grad_(true);
         gradcheck(|x| inv(&x[0]), &[&a], Default::default()).expect("gradients");
         assert!(catch(|| solve(&a, &b.real())).is_err());
+        // A list for each matrix, not one matrix for all.
+        let a = a.detach();
+        let lists = b.select(-1, 0);
+        assert!(apart(&solve(&a, &lists), &solve(&a, &lists.unsqueeze(-1)).squeeze_dim(-1)) == 0.0);
+        let list = lists.i(0);
+        assert!(apart(&a.i(0).matmul(&solve(&a.i(0), &list)), &list) < 1e-12);
         assert!(catch(|| inv(&a.narrow(-1, 0, 2))).is_err());
     }
 }

@@ -10,7 +10,7 @@
 use smallvec::smallvec;
 
 use super::checks::{check_square, eye_like};
-use super::complex::solve_matrices;
+use super::complex::solve_systems;
 use super::on_host::each_anywhere;
 use crate::amp::cast_op;
 use crate::autograd::{BackwardCtx, is_differentiated, no_grad, record, record_many};
@@ -127,7 +127,7 @@ fn backward(w: &Tensor, v: &Tensor, dw: Option<Tensor>, dv: Option<Tensor>) -> T
     if let Some(dw) = dw {
         inner = inner + dw.unsqueeze(-2) * eye.to_dtype(v.dtype());
     }
-    solve_matrices("linalg.eig", &adjoint, &inner.matmul(&adjoint)).real().contiguous()
+    solve_systems("linalg.eig", &adjoint, &inner.matmul(&adjoint)).real().contiguous()
 }
 
 impl Tensor {

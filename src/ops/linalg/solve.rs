@@ -16,7 +16,7 @@ use crate::tensor::Tensor;
 
 /// X with `A X = B` for square matrices `A` (`torch.linalg.solve`); batches broadcast. `b` is taken
 /// for vectors if it has one dimension, or the shape of `a` but for the last dimension; else for
-/// matrices `[.., n, k]`; of complex numbers it is always matrices.
+/// matrices `[.., n, k]`. Both may be complex.
 ///
 /// # Panics
 /// Throws [`Error::Shape`](crate::Error::Shape) when shapes do not fit,
@@ -32,7 +32,7 @@ use crate::tensor::Tensor;
 pub fn solve(a: &Tensor, b: &Tensor) -> Tensor {
     cast_op!("solve", [x = a, y = b] => solve(&x, &y));
     if a.is_complex() {
-        return complex::solve_matrices("linalg.solve", a, b);
+        return complex::solve_systems("linalg.solve", a, b);
     }
     let (x, batch) = solutions("linalg.solve", a, b);
     batch.expect("linalg.solve", singular);
