@@ -117,13 +117,10 @@ pub trait Module: Send + Sync {
         false
     }
 
-    /// The layer, of a [`Linear`](super::Linear), to which adapters can be added.
-    #[doc(hidden)]
+    #[doc(hidden)] // Of a `Linear`, for what adds adapters to it.
     fn as_linear(&self) -> Option<&super::Linear> {
         None
     }
-
-    /// [`as_linear`](Self::as_linear) for changes.
     #[doc(hidden)]
     fn as_linear_mut(&mut self) -> Option<&mut super::Linear> {
         None
