@@ -62,7 +62,7 @@ pub fn cross_entropy_z(
         );
         throw(Error::shape(OP, message));
     }
-    if !(options.z_weight >= 0.0) {
+    if options.z_weight.is_nan() || options.z_weight < 0.0 {
         let message = format!("{}; must be 0 or more", options.z_weight);
         throw(Error::argument(OP, "z_weight", message));
     }

@@ -337,6 +337,12 @@ const EXCEPTIONS: &[Exception] = &[
         "the exponent 0 is a constant to the base's gradient, as in PyTorch; roots have a pole at 0",
     ),
     of(&["ndtri"], first, |at| at[0] < 1e-20, "from the result, as in PyTorch: bf16 rounds it"),
+    of(
+        &["igamma", "igammac"],
+        |what| what != What::Value,
+        |_| true,
+        "PyTorch's exponent: its terms cancel, and 0 times an infinite logarithm is NaN",
+    ),
     of(&["zeta"], any, extreme, "an infinite factor meets a sum that underflows"),
 ];
 

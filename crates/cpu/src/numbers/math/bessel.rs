@@ -141,7 +141,7 @@ pub fn bessel_j1(x: f64) -> f64 {
 
 /// Bessel function of the second kind and order 0; NaN below 0.
 pub fn bessel_y0(x: f64) -> f64 {
-    if !(x > 0.0) {
+    if x.is_nan() || x <= 0.0 {
         return if x == 0.0 { f64::NEG_INFINITY } else { f64::NAN };
     }
     let log = (0.5 * x).ln() + EULER;
@@ -158,7 +158,7 @@ pub fn bessel_y0(x: f64) -> f64 {
 
 /// Bessel function of the second kind and order 1; NaN below 0.
 pub fn bessel_y1(x: f64) -> f64 {
-    if !(x > 0.0) {
+    if x.is_nan() || x <= 0.0 {
         return if x == 0.0 { f64::NEG_INFINITY } else { f64::NAN };
     }
     let log = (0.5 * x).ln() + EULER;
@@ -205,7 +205,7 @@ fn fraction(order: f64, x: f64) -> [f64; 2] {
 
 /// Modified Bessel functions of the second kind of orders 0 and 1, with `SCALED` times e^x.
 fn second_kind<const SCALED: bool>(x: f64) -> [f64; 2] {
-    if !(x > 0.0) {
+    if x.is_nan() || x <= 0.0 {
         return [if x == 0.0 { f64::INFINITY } else { f64::NAN }; 2];
     }
     if x.is_infinite() {
