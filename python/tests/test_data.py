@@ -114,7 +114,7 @@ class Loader(unittest.TestCase):
         images, labels = next(iter(loader))
         self.assertEqual((images.shape, labels.dtype), ((100, 1, 8, 8), torch.int64))
         with self.assertRaisesRegex(RuntimeError, "num_workers"):
-            context = multiprocessing.get_context("spawn")
+            context = multiprocessing.get_context("fork")
             next(iter(torch.utils.data.DataLoader(loader, batch_size=None, num_workers=1,
                                                   multiprocessing_context=context)))
 
