@@ -5,7 +5,6 @@ use std::f64::consts::PI;
 
 use super::constraints::{self, Constraint};
 use super::distribution::{Distribution, Shape};
-use super::gammainc::gammainc;
 use super::macros::{by_transform, checked, common, refined, transformed, univariate};
 use super::params::{Param, broadcast, fill, first, of_batch, standard_normal, tiny};
 use super::transformed::TransformedDistribution;
@@ -68,7 +67,7 @@ impl Distribution for Gamma {
             a.xlogy(&d.rate) + (a - 1.0).xlogy(value) - &d.rate * value - a.lgamma()
         }
         fn cdf(d, value) {
-            gammainc(&d.concentration, &(&d.rate * value))
+            d.concentration.igamma(&(&d.rate * value))
         }
     }
     fn entropy(&self) -> Tensor {

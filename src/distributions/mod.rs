@@ -25,7 +25,6 @@ mod counts;
 mod distribution;
 mod families;
 mod gamma;
-mod gammainc;
 mod kl;
 mod macros;
 mod matrices;

@@ -236,7 +236,9 @@ fn what_is_refused_is_given_back() {
     refused("vectors of 4", &|m| m.dl_tensor.dtype.lanes = 4);
     refused("type 8", &|m| m.dl_tensor.device.device_type = 8);
     refused("cuda:99", &|m| m.dl_tensor.device = DLDevice { device_type: 2, device_id: 99 });
+    // SAFETY: both are the tensor's own, with a number for each dimension.
     refused("never negative", &|m| unsafe { *m.dl_tensor.strides = -3 });
+    // SAFETY: as above.
     refused("below 0", &|m| unsafe { *m.dl_tensor.shape = -3 });
     refused("multiple of 4", &|m| m.dl_tensor.byte_offset = 1);
     refused("ndim", &|m| m.dl_tensor.ndim = -1);
@@ -302,7 +304,7 @@ fn streams_wait_for_each_other() {
             // Its memory is used again, and not before the other stream is done with it.
             let _other = Tensor::full([1 << 14], -1.0, options);
             side.synchronize().unwrap();
-            assert_eq!(sum.item(), f64::from(round * 2 << 14));
+            assert_eq!(sum.item(), f64::from((round * 2) << 14));
         }
         for consumer in [ConsumerStream::Default, ConsumerStream::Unordered] {
             let x = Tensor::ones([4], options);

@@ -89,7 +89,7 @@ pub fn filter_logits(
         logits = penalized(&logits, options.repetition_penalty, previous);
     }
     if options.temperature != 1.0 {
-        logits = logits / options.temperature;
+        logits = logits.div(options.temperature);
     }
     let classes = logits.size(1);
     if options.top_k > 0 && options.top_k < classes {

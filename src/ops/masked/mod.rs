@@ -483,7 +483,8 @@ mod tests {
     fn what_a_mask_leaves_out_has_no_say_and_no_gradient() {
         let mask = Tensor::from([[true, false, true], [false, false, true]]);
         let x = Tensor::from([[1f64, f64::NAN, 3.], [f64::INFINITY, 7., 2.]]).requires_grad_(true);
-        let both: [(&str, fn(&Tensor, &Tensor) -> Tensor, [f64; 2]); 6] = [
+        type Masked = fn(&Tensor, &Tensor) -> Tensor;
+        let both: [(&str, Masked, [f64; 2]); 6] = [
             ("sum", |x, m| sum(x, &[1], false, m), [4.0, 2.0]),
             ("prod", |x, m| prod(x, &[1], false, m), [3.0, 2.0]),
             ("mean", |x, m| mean(x, &[1], false, m), [2.0, 2.0]),

@@ -18,8 +18,8 @@ const MOST_STEPS: usize = 120;
 /// if the steps do not converge.
 pub fn eig(a: Vec<f64>, n: usize, vectors: bool) -> Option<Eig> {
     let mut schur = Schur::new(a, n);
-    schur.to_hessenberg();
-    schur.to_triangle()?;
+    schur.make_hessenberg();
+    schur.make_triangle()?;
     let vectors = if vectors { schur.vectors() } else { [Vec::new(), Vec::new()] };
     Some(Eig { values: [schur.real, schur.imag], vectors })
 }
@@ -61,7 +61,7 @@ impl Schur {
         self.h[i * self.n + j] = value;
     }
 
-    fn to_hessenberg(&mut self) {
+    fn make_hessenberg(&mut self) {
         let n = self.n;
         for k in 0..n.saturating_sub(2) {
             let reflection = Reflection::of((k + 1..n).map(|i| self.at(i, k)).collect());
@@ -101,7 +101,7 @@ impl Schur {
         l
     }
 
-    fn to_triangle(&mut self) -> Option<()> {
+    fn make_triangle(&mut self) -> Option<()> {
         let mut shifted = 0.0;
         let (mut left, mut steps) = (self.n, 0);
         while left > 0 {

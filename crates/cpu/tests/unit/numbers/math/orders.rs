@@ -13,7 +13,8 @@ fn near(got: f64, want: f64) {
 fn bessel_functions() {
     // In the power series, the recurrence and the asymptotic series.
     const AT: [f64; 8] = [0.3, 1.7, 4.5, 5.2, 9.0, 24.5, 26.0, 300.0];
-    let all: [(fn(f64) -> f64, [f64; 8]); 6] = [
+    type Function = fn(f64) -> f64;
+    let all: [(Function, [f64; 8]); 6] = [
         (
             bessel_j0,
             [
