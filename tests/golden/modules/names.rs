@@ -19,7 +19,7 @@ pub fn run(case: &Case) -> Outcome {
         }
         Err(error) => return Outcome::Wrong(format!("error at init: {error}")),
     };
-    match compared(case, &*module) {
+    match compared(case, &module) {
         Ok(()) => Outcome::Passed,
         Err(why) => Outcome::Wrong(why),
     }
@@ -86,7 +86,7 @@ fn tree(case: &Case, entry: &Value, op: &str) -> Called<Box<dyn Module>> {
     }
 }
 
-fn compared(case: &Case, module: &dyn Module) -> Result<(), String> {
+fn compared(case: &Case, module: &impl Module) -> Result<(), String> {
     let same = |what: &str, got: Vec<String>, want: &Value| {
         let wanted = want.as_array().into_iter().flatten();
         let wanted: Vec<&str> = wanted.map(|name| name.as_str().unwrap_or("")).collect();
