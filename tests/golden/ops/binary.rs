@@ -149,14 +149,6 @@ fn powers(t: &mut Table) {
             _ => Err(Stop::Unwritable("two numbers".into())),
         }
     });
-    t.op("float_power", |c| {
-        let (x, exponent) = (c.operand(0, "input")?, c.operand(1, "exponent")?);
-        match (x, exponent) {
-            (Operand::Tensor(x), exponent) => Ok(x.float_power(exponent)),
-            (Operand::Scalar(base), Operand::Tensor(x)) => Ok(x.double().rpow(base.to_f64())),
-            _ => Err(Stop::Unwritable("two numbers".into())),
-        }
-    });
     t.op("pow_", |c| Ok(c.tensor(0, "input")?.pow_(c.operand(1, "exponent")?).clone()));
 }
 

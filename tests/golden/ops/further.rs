@@ -94,7 +94,6 @@ fn names(t: &mut Table) {
     t.op("mH", |c| Ok(x(c)?.mh()));
     t.op("H", |c| Ok(x(c)?.h()));
     t.op("conj_physical_", |c| Ok(x(c)?.conj_physical_().clone()));
-    t.op("mvlgamma_", |c| Ok(x(c)?.mvlgamma_(c.count(1, "p", 1)? as u32).clone()));
     t.op("short", |c| match c.keyword("memory_format") {
         Arg::None => Ok(x(c)?.short()),
         Arg::Format(MemoryFormat::Preserve) => Ok(x(c)?.short()),
