@@ -132,7 +132,7 @@ pub use rnn::{
     pack_padded_sequence, pack_sequence, pad_packed_sequence, pad_sequence, unpack_sequence,
     unpad_sequence,
 };
-pub use state_dict::{LoadReport, NamedTensors, StateDict};
+pub use state_dict::{LoadReport, NamedTensors, StateDict, unwrapped_name};
 pub use statistics_group::StatisticsGroup;
 pub use summary::{Summary, SummaryRow, summary, summary_with};
 pub use torchrs_macros::{Module, forward};

@@ -2,7 +2,7 @@
 //! visiting methods from the struct's fields; everything else here is built on them.
 
 use super::lazy::assert_sizes;
-use super::state_dict::{LoadReport, NamedTensors, StateDict, load_failure};
+use super::state_dict::{LoadReport, NamedTensors, StateDict, differ_by_wrappers, load_failure};
 use super::walk::{Entry, Replace, Unique, move_all, own_fields, walk};
 use super::{Buffer, Parameter, StatisticsGroup, Training, display};
 use crate::autograd::no_grad;
@@ -322,8 +322,9 @@ pub trait Module: Send + Sync {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`] that names all missing and unexpected keys (`strict`) and all tensors
-    /// whose shape differs (always).
+    /// [`Error::Argument`] that names all missing and unexpected keys (`strict`), and always all tensors
+    /// whose shape differs, and names that differ by those of wrappers alone (`module.`, `_orig_mod.`; see
+    /// [`StateDict::unwrapped`]).
     fn load_state_dict(&self, state: &dyn NamedTensors, strict: bool) -> Result<LoadReport> {
         self.take_sizes(state, "");
         walk(self, "", &mut |path, entry| {
@@ -350,7 +351,9 @@ pub trait Module: Send + Sync {
         let unexpected = state.names().into_iter().filter(|key| !targets.contains_key(key));
         report.unexpected_keys = unexpected.map(str::to_owned).collect();
         let differs = !report.missing_keys.is_empty() || !report.unexpected_keys.is_empty();
-        if !mismatched.is_empty() || (strict && differs) {
+        // Without `strict`, a wrapper's names would leave everything as it was.
+        let wrapped = differs && differ_by_wrappers(&report);
+        if !mismatched.is_empty() || (strict && differs) || wrapped {
             let message = format!(
                 "does not fit {}:\n    {}",
                 self.name(),

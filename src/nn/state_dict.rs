@@ -1,10 +1,28 @@
 //! A module's state by name, in PyTorch's order and with its names, and how it is read back.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::ops::Index;
 
+use crate::error::{Error, Result};
 use crate::tensor::Tensor;
+
+/// Parts of names that wrappers put there: `DistributedDataParallel` and `DataParallel`, `torch.compile`,
+/// `FullyShardedDataParallel`, the wrapper of activation checkpointing.
+const WRAPPERS: [&str; 4] =
+    ["module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"];
+
+/// A tensor's name without what wrappers put there, at any depth.
+///
+/// ```
+/// use torchrs::nn::unwrapped_name;
+/// assert_eq!(unwrapped_name("module._orig_mod.fc.weight"), "fc.weight");
+/// assert_eq!(unwrapped_name("layers.0._orig_mod.fc.weight"), "layers.0.fc.weight");
+/// ```
+pub fn unwrapped_name(name: &str) -> String {
+    let parts: Vec<&str> = name.split('.').filter(|part| !WRAPPERS.contains(part)).collect();
+    parts.join(".")
+}
 
 /// Tensors by name, in the order in which they were inserted (`OrderedDict[str, Tensor]`).
 ///
@@ -26,6 +44,35 @@ impl StateDict {
     /// An empty one.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Tensors by their names without what wrappers put there: `module.` of `DistributedDataParallel`, `_orig_mod.` of
+    /// `torch.compile`, in any order and at any depth (`consume_prefix_in_state_dict_if_present`).
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{Linear, Module, StateDict}};
+    /// let saved = StateDict::from_iter([("module._orig_mod.weight", Tensor::from([[1f32, 2.]]))]);
+    /// let layer = Linear::no_bias(2, 1);
+    /// let error = layer.load_state_dict(&saved, true).unwrap_err().to_string();
+    /// assert!(error.contains("StateDict::unwrapped"), "{error}");
+    /// layer.load_state_dict(&StateDict::unwrapped(&saved)?, true)?;
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for two names that become one.
+    pub fn unwrapped(tensors: &dyn NamedTensors) -> Result<Self> {
+        let mut state = StateDict::new();
+        for name in tensors.names() {
+            let Some(tensor) = tensors.tensor(name) else { continue };
+            let bare = unwrapped_name(name);
+            if state.insert(bare.clone(), tensor.clone()).is_some() {
+                let what =
+                    format!("has `{bare}` twice without the names of wrappers, once as `{name}`");
+                return Err(Error::argument("StateDict::unwrapped", "tensors", what));
+            }
+        }
+        Ok(state)
     }
 
     /// Adds a tensor, or replaces the one of this name at its place and returns the old one.
@@ -189,5 +236,18 @@ pub(super) fn load_failure(report: &LoadReport, mismatched: &[String], strict: b
         lines.push(format!("unexpected keys: {}", list(&report.unexpected_keys)));
     }
     lines.extend(mismatched.iter().cloned());
+    if differ_by_wrappers(report) {
+        lines.push(WRAPPED.to_owned());
+    }
     lines.join("\n    ")
+}
+
+const WRAPPED: &str = "names differ by those of wrappers (`module.`, `_orig_mod.`): load `StateDict::unwrapped(&state)?` \
+                       into the module that is inside of the wrapper";
+
+/// Whether a missing name is there with the name of a wrapper in it, or without one.
+pub(super) fn differ_by_wrappers(report: &LoadReport) -> bool {
+    let missing: HashSet<String> =
+        report.missing_keys.iter().map(|name| unwrapped_name(name)).collect();
+    report.unexpected_keys.iter().any(|name| missing.contains(&unwrapped_name(name)))
 }
