@@ -1,4 +1,4 @@
-//! Fine-tunes GPT-2 on a text of one's own: from published files (`model.safetensors` and `tokenizer.json`, with
+//! Fine-tunes GPT-2 on a text of one's own: from a published folder (`config.json`, weights and `tokenizer.json`, with
 //! `--features tokenizers`), or without any from a tiny GPT-2 that has just learned another text, letter by letter.
 //!
 //! ```text
@@ -49,18 +49,16 @@ fn main() -> Result<()> {
     let letters = |text: &str| text.bytes().map(i64::from).cycle().take(400).collect::<Vec<_>>();
     let tiny = GPT2Config { vocab_size: 128, n_positions: 32, n_embd: 48, ..Default::default() };
     let tiny = GPT2Config { n_layer: 2, n_head: 4, ..tiny }.no_dropout();
-    let net = GPT2LMHeadModel::new(if folder.is_some() { GPT2Config::gpt2() } else { tiny });
+    let net = match &folder {
+        Some(folder) => GPT2LMHeadModel::from_pretrained(folder)?,
+        None => GPT2LMHeadModel::new(tiny),
+    };
     let options = optim::AdamWOptions { lr: 1e-3, ..Default::default() };
     let optimizer = optim::AdamW::new(net.parameters(), options);
     let mut learner = Learner::new(net, optimizer, &group)?.clip_norm(1.0);
     manual_seed(1 + group.rank() as u64);
     let tokens = match &folder {
-        Some(folder) => {
-            let tokens = tokens(folder)?;
-            let weights = torchrs::checkpoint::load_file(format!("{folder}/model.safetensors"))?;
-            learner.model().load_pretrained(&weights)?;
-            tokens
-        }
+        Some(folder) => tokens(folder)?,
         None => {
             learn(&mut learner, &letters(BEFORE), 100)?;
             letters(TEXT)

@@ -42,6 +42,7 @@ pages! {
     Graphs "gpus/streams.md";
     FromPyTorch "from-pytorch.md";
     Llama "recipes/llama.md";
+    HuggingFace "recipes/hugging-face.md";
 }
 
 /// The program on the first page of the repository.

@@ -1,6 +1,6 @@
-//! Models (`torchvision.models`, Hugging Face's GPT-2 and Llama, and two of NVIDIA's reference programs), with
-//! the originals' parameter names, initial values and numbers: their weights load by
-//! [`load_state_dict`](crate::nn::Module::load_state_dict).
+//! Models (`torchvision.models`, Hugging Face's GPT-2, Llama, BERT and ViT, and two of NVIDIA's reference programs),
+//! with the originals' parameter names, initial values and numbers: their weights load by
+//! [`load_state_dict`](crate::nn::Module::load_state_dict), folders of Hugging Face's by `from_pretrained`.
 //!
 //! Knows nothing of `data` and `train`.
 //!
@@ -12,6 +12,8 @@
 //! | [`MobileNetV2`] | [`mobilenet_v2`] | `torchvision.models.mobilenetv2` |
 //! | [`GPT2LMHeadModel`], [`GPT2Model`] | [`GPT2Config::gpt2`], [`medium`](GPT2Config::gpt2_medium), [`large`](GPT2Config::gpt2_large), [`xl`](GPT2Config::gpt2_xl), or a `config.json` | `transformers.models.gpt2` |
 //! | [`LlamaForCausalLM`], [`LlamaModel`] | a `config.json`, [`LlamaConfig::llama3_2_1b`], [`llama3_8b`](LlamaConfig::llama3_8b), [`llama3_1_8b`](LlamaConfig::llama3_1_8b), [`llama2_7b`](LlamaConfig::llama2_7b) | `transformers.models.llama` |
+//! | [`BertModel`], [`BertForMaskedLM`], [`BertForSequenceClassification`] | a [`BertConfig`], or a `config.json` | `transformers.models.bert` |
+//! | [`ViTModel`], [`ViTForImageClassification`] | a [`ViTConfig`], or a `config.json` | `transformers.models.vit` |
 //! | [`GNMT`] | [`GNMT::new`] | `seq2seq.models.gnmt` of DeepLearningExamples, PyTorch/Translation/GNMT |
 //! | [`NeuMF`] | [`NeuMF::new`] | `neumf.NeuMF` of DeepLearningExamples, PyTorch/Recommendation/NCF |
 //!
@@ -30,32 +32,44 @@
 //! # Ok::<(), torchrs::Error>(())
 //! ```
 
+mod activation;
 mod alexnet;
+mod bert;
 mod decoder;
+mod encoder;
 mod gnmt;
 mod gpt2;
 mod llama;
 mod mobilenet;
 mod ncf;
+mod pretrained;
 mod resnet;
 mod vgg;
+mod vit;
 
+pub use activation::{HiddenActivation, HiddenActivation as GPT2Activation};
 pub use alexnet::{AlexNet, AlexNetOptions, alexnet};
+pub use bert::{
+    BertAttention, BertConfig, BertEmbeddings, BertEncoder, BertForMaskedLM,
+    BertForSequenceClassification, BertInputs, BertLayer, BertMLMHead, BertModel, BertOutput,
+    BertPredictionHead, BertTransform,
+};
 pub use decoder::{ActivationCheckpointing, DecoderInputs, GenerateOptions, KeyValueCache};
+pub use encoder::{
+    EncoderDense, EncoderIntermediate, EncoderPooler, EncoderSelfAttention, ProblemType,
+};
 pub use gnmt::{
     BahdanauAttention, Classifier, Decoded, GNMT, GNMTOptions, RecurrentAttention,
     ResidualRecurrentDecoder, ResidualRecurrentEncoder,
 };
-pub use gpt2::{
-    Conv1D, GPT2Activation, GPT2Attention, GPT2Block, GPT2Config, GPT2LMHeadModel, GPT2MLP,
-    GPT2Model,
-};
+pub use gpt2::{Conv1D, GPT2Attention, GPT2Block, GPT2Config, GPT2LMHeadModel, GPT2MLP, GPT2Model};
 pub use llama::{
     LlamaAttention, LlamaConfig, LlamaDecoderLayer, LlamaForCausalLM, LlamaMLP, LlamaModel,
     RopeScaling,
 };
 pub use mobilenet::{InvertedResidual, MobileNetV2, MobileNetV2Options, mobilenet_v2};
 pub use ncf::{NeuMF, NeuMFOptions};
+pub use pretrained::{GenerationConfig, PretrainedOptions};
 pub use resnet::{
     BasicBlock, Bottleneck, ResNet, ResNetBlock, ResNetOptions, resnet18, resnet34, resnet50,
     resnet101, resnet152, resnext50_32x4d, resnext101_32x8d, resnext101_64x4d, wide_resnet50_2,
@@ -63,6 +77,10 @@ pub use resnet::{
 };
 pub use vgg::{
     VGG, VGGOptions, vgg11, vgg11_bn, vgg13, vgg13_bn, vgg16, vgg16_bn, vgg19, vgg19_bn,
+};
+pub use vit::{
+    ViTAttention, ViTConfig, ViTEmbeddings, ViTEncoder, ViTForImageClassification, ViTLayer,
+    ViTModel, ViTPatchEmbeddings,
 };
 
 use crate::nn::Module;

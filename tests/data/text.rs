@@ -29,6 +29,12 @@ fn texts_come_back_from_their_tokens() {
     let back = Tokenizer::from_file(&path).unwrap();
     let encode = |tokenizer: &Tokenizer| tokenizer.encode("the dog sat", false).unwrap();
     assert_eq!(encode(&back), encode(&tokenizer));
+    let published = Tokenizer::from_pretrained(folder.path()).unwrap();
+    assert_eq!(encode(&published), encode(&tokenizer));
+    let older = tempfile::tempdir().unwrap();
+    fs::write(older.path().join("vocab.txt"), "").unwrap();
+    let error = Tokenizer::from_pretrained(older.path()).unwrap_err().to_string();
+    assert!(error.contains("has vocab.txt, but no tokenizer.json"), "{error}");
     fs::write(&path, "{}").unwrap();
     assert!(Tokenizer::from_file(&path).unwrap_err().to_string().contains("is no tokenizer"));
     let error = tokenizer.decode(&[1, 9999], true).unwrap_err().to_string();

@@ -72,6 +72,26 @@ impl Tokenizer {
         made.map(Tokenizer).map_err(|e| Error::file(path, format!("is no tokenizer: {e}")))
     }
 
+    /// The tokenizer of a folder as Hugging Face publishes it: its `tokenizer.json`.
+    ///
+    /// # Errors
+    /// As [`from_file`](Self::from_file); [`Error::File`] for a folder with older files alone (`vocab.json`,
+    /// `vocab.txt`, `tokenizer.model`), which are not read.
+    pub fn from_pretrained(folder: impl AsRef<Path>) -> Result<Self> {
+        let folder = folder.as_ref();
+        let path = folder.join("tokenizer.json");
+        let older = ["vocab.json", "vocab.txt", "tokenizer.model", "spiece.model"];
+        let older = older.iter().find(|name| folder.join(name).exists());
+        if let Some(older) = older.filter(|_| !path.exists()) {
+            let what = format!(
+                "has {older}, but no tokenizer.json; `AutoTokenizer.from_pretrained(..).save_pretrained(..)` of \
+                 transformers writes one"
+            );
+            return Err(Error::file(folder, what));
+        }
+        Self::from_file(path)
+    }
+
     /// Writes a `tokenizer.json`.
     ///
     /// # Errors

@@ -39,6 +39,28 @@ pub(in crate::models) fn attention(
     AttentionOptions { attn_mask: Some(added(&seen, x.dtype())), ..options }
 }
 
+/// The attention of all tokens to all, for features `x`, `[batch, length, ..]`. `padding`, `[batch, length]`, is 0 (or
+/// false) at tokens that nobody sees.
+#[track_caller]
+pub(in crate::models) fn attention_to_all(
+    model: &str,
+    padding: Option<&Tensor>,
+    x: &Tensor,
+) -> AttentionOptions {
+    let Some(padding) = padding else { return AttentionOptions::default() };
+    let (batch, length) = (x.size(0), x.size(1));
+    if padding.shape() != [batch, length] {
+        let message = format!(
+            "attention_mask is {:?}; must be [{batch}, {length}], as the tokens",
+            padding.shape()
+        );
+        throw(Error::shape(model, message))
+    }
+    let seen = padding.ne(0).view([batch as i64, 1, 1, length as i64]);
+    let seen = seen.expand(&[batch, 1, length, length]);
+    AttentionOptions { attn_mask: Some(added(&seen, x.dtype())), ..AttentionOptions::default() }
+}
+
 /// True where a query sees a key; the last query sees all.
 fn causal(queries: usize, keys: usize, device: Device) -> Tensor {
     Tensor::ones([queries, keys], (Dtype::Bool, device)).tril((keys - queries) as i64)

@@ -1,7 +1,8 @@
 //! One block of GPT-2: causal attention and a feed-forward layer.
 
+use super::super::HiddenActivation;
 use super::super::decoder::KeyValueCache;
-use super::{GPT2Activation, GPT2Config};
+use super::GPT2Config;
 use crate::error::{Error, Result, throw};
 use crate::nn::calls::is_logged;
 use crate::nn::{Dropout, Forward, LayerNorm, Module, Parameter, init::normal_};
@@ -165,7 +166,7 @@ pub struct GPT2MLP {
     pub c_proj: Conv1D,
     /// On the result.
     pub dropout: Dropout,
-    act: GPT2Activation,
+    act: HiddenActivation,
 }
 
 impl GPT2MLP {
@@ -197,13 +198,7 @@ impl Forward for GPT2MLP {
 
     fn onnx(&self, graph: &mut Graph, x: &Value) -> Result<Value> {
         let x = self.c_fc.onnx(graph, x)?;
-        let x = match self.act {
-            GPT2Activation::GeluNew => graph.gelu(&x, true),
-            GPT2Activation::Gelu => graph.gelu(&x, false),
-            GPT2Activation::Relu => graph.unary("Relu", &x),
-            GPT2Activation::Silu => graph.silu(&x)?,
-            GPT2Activation::Tanh => graph.unary("Tanh", &x),
-        };
+        let x = self.act.onnx(graph, &x)?;
         self.c_proj.onnx(graph, &x)
     }
 }

@@ -1,12 +1,16 @@
 //! The settings of GPT-2.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use crate::error::{Error, throw};
-use crate::ops::Activation;
+use crate::error::{Error, Result, throw};
+use crate::models::HiddenActivation;
+use crate::models::pretrained::settings;
 
-/// The settings of a GPT-2 (`transformers.GPT2Config`), by Hugging Face's names, so that a
-/// `config.json` can be read by serde; keys that are not here are ignored.
+/// The settings of a GPT-2 (`transformers.GPT2Config`), by Hugging Face's names. [`from_file`](Self::from_file) reads a
+/// `config.json` and refuses what it does not know; serde reads parts of one, and ignores other keys.
 ///
 /// ```
 /// use torchrs::models::GPT2Config;
@@ -29,7 +33,7 @@ pub struct GPT2Config {
     /// Width within the feed-forward layers; `None`: four times `n_embd`.
     pub n_inner: Option<usize>,
     /// The function within the feed-forward layers.
-    pub activation_function: GPT2Activation,
+    pub activation_function: HiddenActivation,
     /// Dropout on what is added to the shortcuts.
     pub resid_pdrop: f64,
     /// Dropout on the embeddings.
@@ -58,7 +62,7 @@ impl Default for GPT2Config {
             n_layer: 12,
             n_head: 12,
             n_inner: None,
-            activation_function: GPT2Activation::GeluNew,
+            activation_function: HiddenActivation::GeluNew,
             resid_pdrop: 0.1,
             embd_pdrop: 0.1,
             attn_pdrop: 0.1,
@@ -103,11 +107,55 @@ impl GPT2Config {
         (self.n_positions, "n_positions")
     }
 
+    /// Reads a `config.json`. Keys that change nothing of what is computed are ignored.
+    ///
+    /// # Errors
+    /// [`Error::File`] that names the key or value that is not known here, such as another `model_type`; [`Error::Os`]
+    /// where it cannot be read.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
+        let fixed = [
+            ("model_type", vec![json!("gpt2")]),
+            ("add_cross_attention", vec![json!(false)]),
+            ("is_encoder_decoder", vec![json!(false)]),
+            ("pruned_heads", vec![json!({})]),
+        ];
+        // Of other heads; what attention is computed in, where that is half a type; the older name of `n_positions`.
+        let neutral = [
+            "id2label",
+            "n_ctx",
+            "num_labels",
+            "predict_special_tokens",
+            "problem_type",
+            "reorder_and_upcast_attn",
+            "summary_activation",
+            "summary_first_dropout",
+            "summary_proj_to_labels",
+            "summary_type",
+            "summary_use_proj",
+        ];
+        let path = path.as_ref();
+        let config: Self = settings::read(path, &fixed, &neutral, |_| Ok(()))?;
+        match config.fault() {
+            Some((what, why)) => Err(Error::file(path, format!("`{what}` is {why}"))),
+            None => Ok(config),
+        }
+    }
+
+    pub(super) fn table(&self) -> Result<settings::Table> {
+        let mut table = settings::table_of(self)?;
+        table.insert("model_type".into(), json!("gpt2"));
+        Ok(table)
+    }
+
     #[track_caller]
     pub(super) fn check(&self) {
-        let bad = |what: &str, message: String| -> ! {
-            throw(Error::argument("GPT2Config", what, message))
-        };
+        if let Some((what, why)) = self.fault() {
+            throw(Error::argument("GPT2Config", what, why))
+        }
+    }
+
+    /// A setting that cannot be, and why.
+    fn fault(&self) -> Option<(&'static str, String)> {
         for (what, size) in [
             ("vocab_size", self.vocab_size),
             ("n_positions", self.n_positions),
@@ -115,11 +163,12 @@ impl GPT2Config {
             ("n_head", self.n_head),
         ] {
             if size == 0 {
-                bad(what, "0; must be positive".into());
+                return Some((what, "0; must be positive".into()));
             }
         }
         if !self.n_embd.is_multiple_of(self.n_head) {
-            bad("n_head", format!("{} heads cannot share a width of {}", self.n_head, self.n_embd));
+            let why = format!("{} heads cannot share a width of {}", self.n_head, self.n_embd);
+            return Some(("n_head", why));
         }
         for (what, p) in [
             ("resid_pdrop", self.resid_pdrop),
@@ -127,40 +176,9 @@ impl GPT2Config {
             ("attn_pdrop", self.attn_pdrop),
         ] {
             if !(0.0..=1.0).contains(&p) {
-                bad(what, format!("{p}; must be from 0 to 1"));
+                return Some((what, format!("{p}; must be from 0 to 1")));
             }
         }
-    }
-}
-
-/// Functions within the feed-forward layers, by Hugging Face's names.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum GPT2Activation {
-    /// [`Tensor::gelu_tanh`](crate::Tensor::gelu_tanh).
-    #[default]
-    #[serde(alias = "gelu_pytorch_tanh")]
-    GeluNew,
-    /// [`Tensor::gelu`](crate::Tensor::gelu).
-    Gelu,
-    /// [`Tensor::relu`](crate::Tensor::relu).
-    Relu,
-    /// [`Tensor::silu`](crate::Tensor::silu).
-    #[serde(alias = "swish")]
-    Silu,
-    /// [`Tensor::tanh`](crate::Tensor::tanh).
-    Tanh,
-}
-
-impl From<GPT2Activation> for Activation {
-    fn from(activation: GPT2Activation) -> Activation {
-        match activation {
-            GPT2Activation::GeluNew => Activation::GeluTanh,
-            GPT2Activation::Gelu => Activation::Gelu,
-            GPT2Activation::Relu => Activation::Relu,
-            GPT2Activation::Silu => Activation::Silu,
-            GPT2Activation::Tanh => Activation::Tanh,
-        }
+        None
     }
 }

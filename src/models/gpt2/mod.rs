@@ -4,17 +4,17 @@
 mod block;
 mod config;
 
+use std::path::Path;
+
 pub use block::{Conv1D, GPT2Attention, GPT2Block, GPT2MLP};
-pub use config::{GPT2Activation, GPT2Config};
+pub use config::GPT2Config;
 
 use super::decoder::{self, DecoderInputs, GenerateOptions, KeyValueCache, NextToken};
+use super::pretrained::{Names, Published, settings::Table};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
-use crate::nn::{
-    Dropout, Embedding, Forward, LayerNorm, Linear, LoadReport, Module, NamedTensors, StateDict,
-    init::normal_,
-};
+use crate::nn::{Dropout, Embedding, Forward, LayerNorm, Linear, Module, init::normal_};
 use crate::onnx::{Graph, Value};
 use crate::tensor::Tensor;
 
@@ -207,33 +207,6 @@ impl GPT2LMHeadModel {
     pub fn generate(&self, input_ids: &Tensor, options: GenerateOptions) -> Tensor {
         decoder::generate(self, input_ids, &options)
     }
-
-    /// Copies weights as they are published: with the names of this model or of [`GPT2Model`] (without
-    /// `transformer.`), with or without `lm_head.weight` where it is tied, with or without the masks
-    /// that old versions stored (`attn.bias`, `attn.masked_bias`). All else must be there, and nothing
-    /// more.
-    ///
-    /// # Errors
-    /// Those of a strict [`load_state_dict`](Module::load_state_dict).
-    pub fn load_pretrained(&self, weights: &dyn NamedTensors) -> Result<LoadReport> {
-        const HEAD: &str = "lm_head.weight";
-        let mut state = StateDict::new();
-        for name in weights.names() {
-            if name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") {
-                continue;
-            }
-            let tensor = weights.tensor(name).expect("it was named").clone();
-            let whole = name == HEAD || name.starts_with("transformer.");
-            state.insert(if whole { name.into() } else { format!("transformer.{name}") }, tensor);
-        }
-        if self.config().tie_word_embeddings
-            && !state.contains_key(HEAD)
-            && let Some(table) = state.get("transformer.wte.weight").cloned()
-        {
-            state.insert(HEAD, table);
-        }
-        self.load_state_dict(&state, true)
-    }
 }
 
 impl Forward for GPT2LMHeadModel {
@@ -259,5 +232,62 @@ impl NextToken for GPT2LMHeadModel {
     fn next_logits(&self, tokens: &Tensor, cache: Option<&mut KeyValueCache>) -> Tensor {
         let inputs = DecoderInputs { cache, ..Default::default() };
         self.logits(&self.transformer.forward_with(tokens, inputs).select(1, -1))
+    }
+}
+
+impl Published for GPT2Model {
+    type Config = GPT2Config;
+    const NAMES: Names = Names {
+        base: "transformer.",
+        heads: &[],
+        spare: &[],
+        others: &["lm_head.", "multiple_choice_head.", "score.", "classifier.", "qa_outputs."],
+        renamed: &[],
+    };
+
+    fn read_config(path: &Path) -> Result<GPT2Config> {
+        GPT2Config::from_file(path)
+    }
+
+    fn build(config: GPT2Config) -> Self {
+        Self::new(config)
+    }
+
+    fn config_table(&self) -> Result<Table> {
+        self.config.table()
+    }
+
+    fn tied(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
+}
+
+impl Published for GPT2LMHeadModel {
+    type Config = GPT2Config;
+    const NAMES: Names = Names {
+        base: "transformer.",
+        heads: &["lm_head."],
+        spare: &[],
+        others: &["multiple_choice_head.", "score.", "classifier.", "qa_outputs."],
+        renamed: &[],
+    };
+
+    fn read_config(path: &Path) -> Result<GPT2Config> {
+        GPT2Config::from_file(path)
+    }
+
+    fn build(config: GPT2Config) -> Self {
+        Self::new(config)
+    }
+
+    fn config_table(&self) -> Result<Table> {
+        self.config().table()
+    }
+
+    fn tied(&self) -> &'static [(&'static str, &'static str)] {
+        match self.config().tie_word_embeddings {
+            true => &[("lm_head.weight", "transformer.wte.weight")],
+            false => &[],
+        }
     }
 }

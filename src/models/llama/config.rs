@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::error::{Context, Error, Result, throw};
+use crate::models::pretrained::settings::{Known, Table};
 
 /// The settings of a Llama (`transformers.LlamaConfig`), by Hugging Face's names. Serde reads a `config.json`, which must
 /// have the sizes. A key or value that would change what is computed, and is not known here, is an error that names it.
@@ -116,31 +117,6 @@ impl Default for LlamaConfig {
     }
 }
 
-/// Keys of a `config.json` that change nothing of what is computed here: names of the tokens, of types and programs.
-const NEUTRAL: &[&str] = &[
-    "architectures",
-    "auto_map",
-    "bos_token_id",
-    "eos_token_id",
-    "pad_token_id",
-    "unk_token_id",
-    "torch_dtype",
-    "dtype",
-    "transformers_version",
-    "use_cache",
-    // How products are cut into parts: rounding.
-    "pretraining_tp",
-    "task_specific_params",
-    "id2label",
-    "label2id",
-    "output_attentions",
-    "output_hidden_states",
-    "return_dict",
-    "max_length",
-    "is_llama_config",
-    "transformers.js_config",
-];
-
 /// Keys that say in words what is always so here, with the value that they must have.
 fn fixed() -> [(&'static str, Vec<Value>); 6] {
     [
@@ -211,8 +187,6 @@ const FIELDS: &[&str] = &[
     "tie_word_embeddings",
 ];
 
-type Table = Map<String, Value>;
-
 impl TryFrom<Table> for LlamaConfig {
     type Error = String;
 
@@ -220,23 +194,9 @@ impl TryFrom<Table> for LlamaConfig {
         // Null says that there is none of it.
         table.retain(|_, value| !value.is_null());
         let (rope_theta, rope_scaling) = rope(&mut table)?;
-        let fixed = fixed();
-        for (key, value) in &table {
-            if let Some((_, allowed)) = fixed.iter().find(|(name, _)| name == key) {
-                if !allowed.contains(value) {
-                    return Err(format!("`{key}` is {value}; this is Llama with {}", allowed[0]));
-                }
-            } else if !FIELDS.contains(&key.as_str())
-                && !NEUTRAL.contains(&key.as_str())
-                && !key.starts_with('_')
-            {
-                return Err(format!(
-                    "`{key}` is not known, and what it says would be left out; take it away if it changes nothing of \
-                     what the model computes"
-                ));
-            }
-        }
-        table.retain(|key, _| FIELDS.contains(&key.as_str()));
+        // Of classifiers, which are none of these models.
+        let neutral = &["id2label", "num_labels", "problem_type"];
+        Known { fields: FIELDS, fixed: &fixed(), neutral }.sift(&mut table)?;
         let fields: Fields =
             serde_json::from_value(Value::Object(table)).map_err(|e| e.to_string())?;
         let config = LlamaConfig {

@@ -2,8 +2,9 @@
 
 mod block;
 mod config;
-mod pretrained;
 mod rotary;
+
+use std::path::Path;
 
 pub use block::{LlamaAttention, LlamaDecoderLayer, LlamaMLP};
 pub use config::{LlamaConfig, RopeScaling};
@@ -13,6 +14,7 @@ use self::rotary::Rotary;
 use super::decoder::{
     self, ActivationCheckpointing, DecoderInputs, GenerateOptions, KeyValueCache, NextToken,
 };
+use super::pretrained::{Names, Published, settings};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
@@ -239,5 +241,55 @@ impl NextToken for LlamaForCausalLM {
     fn next_logits(&self, tokens: &Tensor, cache: Option<&mut KeyValueCache>) -> Tensor {
         let inputs = DecoderInputs { cache, ..Default::default() };
         self.lm_head.forward(&self.model.forward_with(tokens, inputs).select(1, -1))
+    }
+}
+
+/// What files of other heads have beside the model.
+const OTHERS: &[&str] = &["lm_head.", "score.", "qa_outputs."];
+
+impl Published for LlamaModel {
+    type Config = LlamaConfig;
+    const NAMES: Names =
+        Names { base: "model.", heads: &[], spare: &[], others: OTHERS, renamed: &[] };
+
+    fn read_config(path: &Path) -> Result<LlamaConfig> {
+        LlamaConfig::from_file(path)
+    }
+
+    fn build(config: LlamaConfig) -> Self {
+        Self::new(config)
+    }
+
+    fn config_table(&self) -> Result<settings::Table> {
+        settings::table_of(&self.config)
+    }
+
+    fn tied(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
+}
+
+impl Published for LlamaForCausalLM {
+    type Config = LlamaConfig;
+    const NAMES: Names =
+        Names { base: "model.", heads: &["lm_head."], spare: &[], others: OTHERS, renamed: &[] };
+
+    fn read_config(path: &Path) -> Result<LlamaConfig> {
+        LlamaConfig::from_file(path)
+    }
+
+    fn build(config: LlamaConfig) -> Self {
+        Self::new(config)
+    }
+
+    fn config_table(&self) -> Result<settings::Table> {
+        settings::table_of(self.config())
+    }
+
+    fn tied(&self) -> &'static [(&'static str, &'static str)] {
+        match self.config().tie_word_embeddings {
+            true => &[("lm_head.weight", "model.embed_tokens.weight")],
+            false => &[],
+        }
     }
 }

@@ -8,4 +8,6 @@ mod gpt2;
 mod images;
 mod llama;
 mod neumf;
+mod pretrained;
+mod pretrained_files;
 mod shapes;

@@ -1,0 +1,169 @@
+//! BERT (Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding", 2018), as in
+//! `transformers.models.bert`: the encoder, not as a decoder.
+
+mod config;
+mod embeddings;
+mod heads;
+mod layer;
+
+use std::path::Path;
+
+pub use config::BertConfig;
+pub use embeddings::BertEmbeddings;
+pub use heads::{
+    BertForMaskedLM, BertForSequenceClassification, BertMLMHead, BertPredictionHead, BertTransform,
+};
+pub use layer::{BertAttention, BertEncoder, BertLayer, BertOutput};
+
+use super::decoder;
+use super::encoder::EncoderPooler;
+use super::pretrained::{Names, Published, settings::Table};
+use crate::error::{Error, Result, throw};
+use crate::models::HiddenActivation;
+use crate::nn::{Forward, Module};
+use crate::tensor::Tensor;
+
+/// The model's name in errors.
+const NAME: &str = "Bert";
+
+/// Parts of names of old versions, of files that began as TensorFlow's.
+const RENAMED: &[(&str, &str)] =
+    &[("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")];
+
+/// What goes into a forward besides the tokens.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BertInputs<'a> {
+    /// 0 (or false) at tokens that are padding, `[batch, length]`.
+    pub attention_mask: Option<&'a Tensor>,
+    /// The kind of each token, `[batch, length]`, such as 0 in the first sentence and 1 in the second; `None`: 0.
+    pub token_type_ids: Option<&'a Tensor>,
+    /// Place of each token, `[batch, length]` or `[length]`; `None`: one after the other.
+    pub position_ids: Option<&'a Tensor>,
+}
+
+/// BERT without a head (`BertModel`).
+///
+/// ```
+/// use torchrs::Tensor;
+/// use torchrs::models::{BertConfig, BertModel};
+/// use torchrs::nn::{Forward, Module};
+/// let sizes = BertConfig { vocab_size: 50, hidden_size: 8, intermediate_size: 16, ..Default::default() };
+/// let model = BertModel::new(BertConfig { num_hidden_layers: 2, num_attention_heads: 2, ..sizes });
+/// let features = model.forward(&Tensor::from([[3i64, 14, 15]]));
+/// assert_eq!(features.shape(), &[1, 3, 8]);
+/// assert_eq!(model.pooled(&features).shape(), &[1, 8]);
+/// ```
+#[derive(Module)]
+pub struct BertModel {
+    /// Of the tokens.
+    pub embeddings: BertEmbeddings,
+    /// The layers.
+    pub encoder: BertEncoder,
+    /// On the first token's features; models that guess tokens have none.
+    pub pooler: Option<EncoderPooler>,
+    #[module(skip)]
+    config: BertConfig,
+}
+
+impl BertModel {
+    /// Weights start normal with deviation `initializer_range`, those of norms at 1, biases at 0.
+    ///
+    /// # Panics
+    /// Throws [`Error::Argument`] for sizes that cannot be.
+    #[track_caller]
+    pub fn new(config: BertConfig) -> Self {
+        Self::with_pooler(config, true)
+    }
+
+    /// [`new`](Self::new) with a pooler or without (`add_pooling_layer`).
+    ///
+    /// # Panics
+    /// As that.
+    #[track_caller]
+    pub fn with_pooler(config: BertConfig, add_pooling_layer: bool) -> Self {
+        config.check();
+        let width = config.hidden_size;
+        let pooler =
+            || EncoderPooler::new(config.initializer_range, width, width, HiddenActivation::Tanh);
+        BertModel {
+            embeddings: BertEmbeddings::new(&config),
+            encoder: BertEncoder {
+                layer: (0..config.num_hidden_layers).map(|_| BertLayer::new(&config)).collect(),
+            },
+            pooler: add_pooling_layer.then(pooler),
+            config,
+        }
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &BertConfig {
+        &self.config
+    }
+
+    /// The last features, `[batch, length, hidden_size]`, of tokens `[batch, length]` (`last_hidden_state`).
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`] for inputs of other shapes, and [`Error::Argument`] for more tokens than
+    /// the model has positions.
+    #[track_caller]
+    #[crate::nn::forward]
+    pub fn forward_with(&self, input_ids: &Tensor, inputs: BertInputs) -> Tensor {
+        let mut x = self.embeddings.forward(input_ids, &inputs);
+        let attention = decoder::attention_to_all(NAME, inputs.attention_mask, &x);
+        for layer in &self.encoder.layer {
+            x = layer.forward(&x, &attention);
+        }
+        x
+    }
+
+    /// What the pooler makes of features, `[batch, hidden_size]` (`pooler_output`).
+    ///
+    /// # Panics
+    /// Throws [`Error::Argument`] for a model without a pooler.
+    #[track_caller]
+    pub fn pooled(&self, features: &Tensor) -> Tensor {
+        match &self.pooler {
+            Some(pooler) => pooler.forward(features),
+            None => {
+                let what = "was made without a pooler; use `BertModel::new`";
+                throw(Error::argument("BertModel::pooled", "self", what))
+            }
+        }
+    }
+}
+
+impl Forward for BertModel {
+    /// [`BertModel::forward_with`] without further inputs.
+    #[track_caller]
+    #[crate::nn::forward]
+    fn forward(&self, input_ids: &Tensor) -> Tensor {
+        self.forward_with(input_ids, BertInputs::default())
+    }
+}
+
+impl Published for BertModel {
+    type Config = BertConfig;
+    const NAMES: Names = Names {
+        base: "bert.",
+        heads: &[],
+        spare: &["pooler."],
+        others: &["cls.", "classifier.", "qa_outputs."],
+        renamed: RENAMED,
+    };
+
+    fn read_config(path: &Path) -> Result<BertConfig> {
+        BertConfig::from_file(path)
+    }
+
+    fn build(config: BertConfig) -> Self {
+        Self::new(config)
+    }
+
+    fn config_table(&self) -> Result<Table> {
+        self.config.table()
+    }
+
+    fn tied(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
+}

@@ -1,0 +1,9 @@
+//! What encoders (BERT, ViT) share: attention to all tokens, the layers around it, labels and their losses.
+
+mod labels;
+mod layers;
+
+pub use labels::ProblemType;
+pub(super) use labels::{Labels, classification_loss, numbered, read_labels};
+pub use layers::{EncoderDense, EncoderIntermediate, EncoderPooler, EncoderSelfAttention};
+pub(super) use layers::{Sizes, linear};

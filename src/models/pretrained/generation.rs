@@ -1,0 +1,223 @@
+//! `generation_config.json`: how a published model is meant to generate.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::error::{Context, Error, Result};
+use crate::models::GenerateOptions;
+
+/// The settings of a `generation_config.json` (`transformers.GenerationConfig`), by Hugging Face's names; `None` and empty
+/// where the file has none. A key that would change what is generated, and is not known here, is an error that names it.
+///
+/// ```
+/// use torchrs::models::GenerationConfig;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("generation_config.json");
+/// let text = r#"{"do_sample": true, "temperature": 0.6, "top_p": 0.9, "eos_token_id": [128001, 128009]}"#;
+/// std::fs::write(&path, text).unwrap();
+/// let config = GenerationConfig::from_file(&path)?;
+/// assert_eq!((config.temperature, config.top_p), (Some(0.6), Some(0.9)));
+/// assert_eq!(config.eos_token_id, [128001, 128009]);
+/// std::fs::write(&path, r#"{"num_beams": 4}"#).unwrap();
+/// assert!(GenerationConfig::from_file(&path).unwrap_err().to_string().contains("num_beams"));
+/// # Ok::<(), torchrs::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GenerationConfig {
+    /// Tokens of the prompt and new ones together, at most; where `max_new_tokens` is given, that counts.
+    pub max_length: Option<usize>,
+    /// Tokens to add at most.
+    pub max_new_tokens: Option<usize>,
+    /// Whether tokens are drawn at random.
+    pub do_sample: Option<bool>,
+    /// Divides the logits, if tokens are drawn.
+    pub temperature: Option<f64>,
+    /// Draws among this many of the likeliest tokens; 0: among all.
+    pub top_k: Option<usize>,
+    /// Draws among the likeliest tokens whose shares make up this sum.
+    pub top_p: Option<f64>,
+    /// Draws among tokens of at least this share of the likeliest one's.
+    pub min_p: Option<f64>,
+    /// Divides the scores of tokens that are there already, where they are positive, and multiplies them otherwise.
+    pub repetition_penalty: Option<f64>,
+    /// The tokens that end a sequence; the file has one or a list.
+    #[serde(deserialize_with = "one_or_many")]
+    pub eos_token_id: Vec<i64>,
+    /// Fills up a sequence that has ended.
+    pub pad_token_id: Option<i64>,
+    /// The token that begins a sequence. A tokenizer puts it there.
+    pub bos_token_id: Option<i64>,
+    /// Whether keys and values of earlier tokens are kept.
+    pub use_cache: Option<bool>,
+}
+
+fn one_or_many<'de, D: serde::Deserializer<'de>>(
+    from: D,
+) -> std::result::Result<Vec<i64>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Ids {
+        One(i64),
+        Many(Vec<i64>),
+        None(()),
+    }
+    Ok(match Ids::deserialize(from)? {
+        Ids::One(id) => vec![id],
+        Ids::Many(ids) => ids,
+        Ids::None(()) => Vec::new(),
+    })
+}
+
+/// Keys that change nothing of the tokens.
+const NEUTRAL: &[&str] = &[
+    "_from_model_config",
+    "cache_implementation",
+    "decoder_start_token_id",
+    "disable_compile",
+    "max_time",
+    "output_attentions",
+    "output_hidden_states",
+    "output_logits",
+    "output_scores",
+    "return_dict_in_generate",
+    "transformers_version",
+    "trust_remote_code",
+];
+
+/// Keys of what is not done here, with the values by which it is not asked for.
+fn idle() -> Vec<(&'static str, Vec<Value>)> {
+    let (no, none) = (json!(false), json!([]));
+    let one = || vec![json!(1), json!(1.0)];
+    let zero = || vec![json!(0), json!(0.0)];
+    vec![
+        ("num_beams", one()),
+        ("num_beam_groups", one()),
+        ("num_return_sequences", one()),
+        ("penalty_alpha", zero()),
+        ("min_length", zero()),
+        ("min_new_tokens", zero()),
+        ("typical_p", one()),
+        ("top_h", one()),
+        ("epsilon_cutoff", zero()),
+        ("eta_cutoff", zero()),
+        ("encoder_repetition_penalty", one()),
+        ("length_penalty", one()),
+        ("diversity_penalty", zero()),
+        ("no_repeat_ngram_size", zero()),
+        ("encoder_no_repeat_ngram_size", zero()),
+        ("guidance_scale", one()),
+        ("early_stopping", vec![no.clone()]),
+        ("renormalize_logits", vec![no.clone()]),
+        ("remove_invalid_values", vec![no.clone()]),
+        ("token_healing", vec![no]),
+        ("suppress_tokens", vec![none.clone()]),
+        ("begin_suppress_tokens", vec![none.clone()]),
+        ("bad_words_ids", vec![none.clone()]),
+        ("stop_strings", vec![none]),
+    ]
+}
+
+impl GenerationConfig {
+    /// Reads a `generation_config.json`.
+    ///
+    /// # Errors
+    /// [`Error::File`] that names the key or value that is not known here; [`Error::Os`] where it cannot be read.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let wrong = |why: String| Error::file(path, why);
+        let text = std::fs::read_to_string(path).context(|| format!("read {}", path.display()))?;
+        let mut table: Map<String, Value> =
+            serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+        table.retain(|key, value| !value.is_null() && !NEUTRAL.contains(&key.as_str()));
+        let fields = super::settings::table_of(&Self::default())?;
+        let idle = idle();
+        for (key, value) in table.iter().filter(|(key, _)| !fields.contains_key(*key)) {
+            match idle.iter().find(|(name, _)| name == key) {
+                Some((_, allowed)) if allowed.contains(value) => {}
+                _ => {
+                    let what =
+                        format!("`{key}` is {value}, which `generate` does not do; take it away");
+                    return Err(wrong(what));
+                }
+            }
+        }
+        table.retain(|key, _| fields.contains_key(key));
+        serde_json::from_value(Value::Object(table)).map_err(|e| wrong(e.to_string()))
+    }
+
+    /// The settings of a folder's `generation_config.json`, or those that hold without one.
+    ///
+    /// # Errors
+    /// As [`from_file`](Self::from_file).
+    pub fn from_pretrained(folder: impl AsRef<Path>) -> Result<Self> {
+        let path = folder.as_ref().join("generation_config.json");
+        if !path.exists() {
+            std::fs::metadata(&folder).context(|| format!("open {}", folder.as_ref().display()))?;
+            return Ok(Self::default());
+        }
+        Self::from_file(path)
+    }
+
+    /// Options of `generate` for a prompt of so many tokens. What the file does not say is as in
+    /// [`GenerateOptions::default`].
+    ///
+    /// ```
+    /// use torchrs::models::GenerationConfig;
+    /// let config = GenerationConfig { max_length: Some(30), eos_token_id: vec![2], ..Default::default() };
+    /// let options = config.options(10)?;
+    /// assert_eq!((options.max_new_tokens, options.eos_token_id), (20, Some(2)));
+    /// let config = GenerationConfig { eos_token_id: vec![2, 3], ..config };
+    /// assert!(config.options(10).unwrap_err().to_string().contains("eos_token_id"));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a setting that `generate` has not, and a prompt that is longer than `max_length`.
+    pub fn options(&self, prompt_length: usize) -> Result<GenerateOptions> {
+        let wrong =
+            |what: &str, why: String| Err(Error::argument("GenerationConfig::options", what, why));
+        let defaults = GenerateOptions::default();
+        let max_new_tokens = match (self.max_new_tokens, self.max_length) {
+            (Some(new), _) => new,
+            (None, None) => defaults.max_new_tokens,
+            (None, Some(all)) if all > prompt_length => all - prompt_length,
+            (None, Some(all)) => {
+                let why = format!(
+                    "{all}, but the prompt has {prompt_length} tokens; set `max_new_tokens`"
+                );
+                return wrong("max_length", why);
+            }
+        };
+        let do_sample = self.do_sample.unwrap_or(defaults.do_sample);
+        // Drawing alone asks for these two.
+        for (what, value, idle) in [
+            ("top_p", self.top_p.filter(|_| do_sample), 1.0),
+            ("min_p", self.min_p.filter(|_| do_sample), 0.0),
+            ("repetition_penalty", self.repetition_penalty, 1.0),
+        ] {
+            if let Some(value) = value.filter(|value| *value != idle) {
+                return wrong(
+                    what,
+                    format!("{value}, which `generate` does not do; set it to {idle}"),
+                );
+            }
+        }
+        if self.eos_token_id.len() > 1 {
+            let why = format!("{:?}; `generate` ends at one token: leave one", self.eos_token_id);
+            return wrong("eos_token_id", why);
+        }
+        Ok(GenerateOptions {
+            max_new_tokens,
+            do_sample,
+            temperature: self.temperature.unwrap_or(defaults.temperature),
+            top_k: self.top_k.unwrap_or(defaults.top_k),
+            eos_token_id: self.eos_token_id.first().copied(),
+            pad_token_id: self.pad_token_id,
+            use_cache: self.use_cache.unwrap_or(defaults.use_cache),
+            ..defaults
+        })
+    }
+}
