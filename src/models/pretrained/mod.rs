@@ -103,6 +103,7 @@ fn load<M: Published>(
         .map_err(wrong)?;
     for same in &plan.same {
         let (one, other) = (weights.tensor(&same.stored)?, weights.tensor(&same.twin)?);
+        let other = other.to_dtype(one.dtype()).to_device(one.device());
         if !crate::autograd::no_grad(|| one.equal(&other)) {
             return Err(wrong(format!(
                 "`{}` differs from `{}`, but they are one tensor of the model; if the folder's model has two, set \

@@ -106,12 +106,18 @@ pub(in crate::models) fn read<T: DeserializeOwned + Serialize + Default>(
     let nulls: Vec<String> =
         table.iter().filter(|(_, v)| v.is_null()).map(|(key, _)| key.clone()).collect();
     Known { fields: &fields, fixed, neutral }.sift(&mut table).map_err(wrong)?;
+    let reads = |key: &str, value: &Value| {
+        let alone: Table = [(key.to_owned(), value.clone())].into_iter().collect();
+        serde_json::from_value::<T>(Value::Object(alone)).map(drop)
+    };
     // Null says that there is none, where a setting can be none; elsewhere that it is the default.
     for key in nulls.into_iter().filter(|key| fields.contains(&key.as_str())) {
-        let with: Table = [(key.clone(), Value::Null)].into_iter().collect();
-        if serde_json::from_value::<T>(Value::Object(with)).is_ok() {
+        if reads(&key, &Value::Null).is_ok() {
             table.insert(key, Value::Null);
         }
+    }
+    for (key, value) in &table {
+        reads(key, value).map_err(|why| wrong(format!("`{key}` is {value}: {why}")))?;
     }
     serde_json::from_value(Value::Object(table)).map_err(|e| wrong(e.to_string()))
 }
