@@ -209,6 +209,7 @@ impl GenerationConfig {
             let why = format!("{:?}; `generate` ends at one token: leave one", self.eos_token_id);
             return wrong("eos_token_id", why);
         }
+        #[allow(clippy::needless_update, reason = "options get fields")]
         Ok(GenerateOptions {
             max_new_tokens,
             do_sample,
