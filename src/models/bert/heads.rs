@@ -101,7 +101,7 @@ impl BertForMaskedLM {
             layer_norm: norm(config),
             act: config.hidden_act,
         };
-        let decoder = Linear { weight, bias: Some(bias.clone()) };
+        let decoder = Linear::from_parameters(weight, Some(bias.clone()));
         BertForMaskedLM {
             bert,
             cls: BertMLMHead { predictions: BertPredictionHead { bias, transform, decoder } },

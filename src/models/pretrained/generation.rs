@@ -192,33 +192,23 @@ impl GenerationConfig {
             }
         };
         let do_sample = self.do_sample.unwrap_or(defaults.do_sample);
-        // Drawing alone asks for these two.
-        for (what, value, idle) in [
-            ("top_p", self.top_p.filter(|_| do_sample), 1.0),
-            ("min_p", self.min_p.filter(|_| do_sample), 0.0),
-            ("repetition_penalty", self.repetition_penalty, 1.0),
-        ] {
-            if let Some(value) = value.filter(|value| *value != idle) {
-                return wrong(
-                    what,
-                    format!("{value}, which `generate` does not do; set it to {idle}"),
-                );
-            }
-        }
         if self.eos_token_id.len() > 1 {
             let why = format!("{:?}; `generate` ends at one token: leave one", self.eos_token_id);
             return wrong("eos_token_id", why);
         }
-        #[allow(clippy::needless_update, reason = "options get fields")]
+        // Settings of drawing that a file has beside `do_sample: false` do nothing there.
+        let drawn = |setting: Option<f64>, idle| setting.filter(|_| do_sample).unwrap_or(idle);
         Ok(GenerateOptions {
             max_new_tokens,
             do_sample,
-            temperature: self.temperature.unwrap_or(defaults.temperature),
+            temperature: drawn(self.temperature, defaults.temperature),
             top_k: self.top_k.unwrap_or(defaults.top_k),
+            top_p: drawn(self.top_p, defaults.top_p),
+            min_p: drawn(self.min_p, defaults.min_p),
+            repetition_penalty: self.repetition_penalty.unwrap_or(defaults.repetition_penalty),
             eos_token_id: self.eos_token_id.first().copied(),
             pad_token_id: self.pad_token_id,
             use_cache: self.use_cache.unwrap_or(defaults.use_cache),
-            ..defaults
         })
     }
 }
