@@ -26,7 +26,7 @@ use crate::tensor::{Dtype, Tensor};
 /// buffers: the two are tied. [`deep_copy`](Module::deep_copy) gives one with its own.
 ///
 /// A module has whatever `forward` it needs, as an ordinary method; one that maps a tensor to a
-/// tensor also implements [`Forward`].
+/// tensor also implements [`Forward`](super::Forward).
 ///
 /// ```
 /// use torchrs::{Tensor, Dtype::F32, nn::{Module, Parameter}};

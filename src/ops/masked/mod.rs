@@ -303,6 +303,8 @@ pub fn var<'a>(
     let op = "masked.var";
     let x = &if x.dtype().is_floating_point() { x.clone() } else { x.to_dtype(Dtype::F32) };
     let mask = mask.into();
+    // Infinite numbers that do not count would make the gradient NaN.
+    let x = &mask.applied(op, x, 0);
     let middle = sum(x, dims, true, mask) / mask.count(op, x, dims, true);
     let total = sum(&(x - middle).square(), dims, keepdim, mask);
     let count = mask.count(op, x, dims, keepdim).to_dtype(total.dtype());

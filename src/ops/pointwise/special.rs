@@ -352,8 +352,14 @@ impl Tensor {
     /// let x = Tensor::from([2f64]);
     /// assert!((x.mvlgamma_(1).item()).abs() < 1e-12);
     /// ```
+    ///
+    /// # Panics
+    /// As [`mvlgamma`](Self::mvlgamma); throws [`Error::Dtype`] for integers.
     #[track_caller]
     pub fn mvlgamma_(&self, p: u32) -> &Tensor {
+        if !self.dtype().is_floating_point() {
+            crate::tensor::dtype::not_floating("mvlgamma_", self.dtype());
+        }
         self.assign_same_shape("mvlgamma_", &self.clone_contiguous().mvlgamma(p))
     }
 

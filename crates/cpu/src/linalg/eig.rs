@@ -93,7 +93,8 @@ impl Schur {
         while l > 0 {
             let size = self.at(l - 1, l - 1).abs() + self.at(l, l).abs();
             let size = if size == 0.0 { self.norm } else { size };
-            if self.at(l, l - 1).abs() < f64::EPSILON * size {
+            // Also where all is 0.
+            if self.at(l, l - 1).abs() <= f64::EPSILON * size {
                 break;
             }
             l -= 1;
