@@ -152,7 +152,10 @@ fn complaints<P: Borrow<Program> + Sync>(
                                             == (name.as_str(), needs.kernel.as_str(), architecture)
                                             && needs.spilled <= known.3
                                     });
-                                    if needs.spilled > 0 && !known {
+                                    if known {
+                                        continue;
+                                    }
+                                    if needs.spilled > 0 {
                                         complain(format!("spills: {needs:?}"));
                                     } else if needs.stack > 0
                                         && !may_have_memory(program.borrow().text(), &needs)
