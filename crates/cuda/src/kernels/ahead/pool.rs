@@ -88,19 +88,23 @@ impl Pool {
 
 impl Shared {
     fn work(&self, compile: &dyn Fn(&str) -> bool) {
-        let mut unknown = Vec::new();
+        // Lines without a program, and how many misses there were when they were taken.
+        let (mut unknown, mut misses) = (Vec::new(), 0);
         loop {
             let line = {
                 let mut state = self.state.lock();
                 loop {
+                    // Another miss, which may have come while nobody waited: the ops may have told their programs since.
+                    if state.missed.len() > misses {
+                        misses = state.missed.len();
+                        unknown.drain(..).for_each(|line| _ = state.taken.remove(&line));
+                    }
                     // Nothing is likely before the first is missed.
                     let next = if state.missed.is_empty() { None } else { state.take() };
                     match next {
                         Some(line) => break line,
                         None => self.more.wait(&mut state),
                     }
-                    // Another miss: the ops may have told their programs meanwhile.
-                    unknown.drain(..).for_each(|line| _ = state.taken.remove(&line));
                 }
             };
             if !compile(&line) {
@@ -165,6 +169,8 @@ mod tests {
         let list = List::of_model(lines("a b").into_iter());
         let pool = Pool::begin(vec![list], 1, move |line| {
             told.lock().send(line.to_owned()).unwrap();
+            // The next miss comes before the thread waits again.
+            std::thread::sleep(std::time::Duration::from_millis(20));
             false
         });
         for miss in ["a", "c"] {
