@@ -27,7 +27,7 @@ pub fn add(m: &Bound<'_, PyModule>) -> PyResult<()> {
 /// A dataset of which loaders are made.
 trait AnyDataset: Send + Sync {
     fn len(&self) -> usize;
-    fn get(&self, index: usize) -> Result<Vec<Tensor>>;
+    fn get(&self, index: usize) -> Result<(Tensor, Tensor)>;
     fn loader(&self, options: &Options) -> Result<Box<dyn AnyLoader>>;
 }
 
@@ -108,12 +108,12 @@ where
         self.0.len()
     }
 
-    fn get(&self, index: usize) -> Result<Vec<Tensor>> {
+    fn get(&self, index: usize) -> Result<(Tensor, Tensor)> {
         // As a batch of one, so that a sample is tensors, whatever it is in Rust.
         let only = torchrs::data::SubsetSampler::new(vec![index]);
         let loader = DataLoader::builder(self.clone()).sampler(only).build()?;
         match loader.iter().next() {
-            Some(batch) => batch.map(|(x, y)| vec![x.select(0, 0), y.select(0, 0)]),
+            Some(batch) => batch.map(|(x, y)| (x.select(0, 0), y.select(0, 0))),
             None => Err(torchrs::Error::Other("the dataset gave no sample".to_owned())),
         }
     }
@@ -203,11 +203,8 @@ impl PyDataset {
             let message = format!("index {index} is out of range for {len} samples");
             return Err(pyo3::exceptions::PyIndexError::new_err(message));
         }
-        let mut parts = attempt(py, || self.0.get(at as usize))?.into_iter();
-        match (parts.next(), parts.next()) {
-            (Some(x), Some(y)) => Ok((PyTensor(x), PyTensor(y))),
-            _ => Err(PyValueError::new_err("the sample is not two tensors")),
-        }
+        let (x, y) = attempt(py, || self.0.get(at as usize))?;
+        Ok((PyTensor(x), PyTensor(y)))
     }
 }
 
@@ -260,7 +257,7 @@ impl PyLoader {
 
     fn __iter__(&self, py: Python<'_>) -> PyResult<PyBatches> {
         let batches = run(py, || self.0.batches())?;
-        Ok(PyBatches(std::sync::Mutex::new(Some(batches))))
+        Ok(PyBatches(std::sync::Mutex::new(batches)))
     }
 
     fn set_epoch(&self, py: Python<'_>, epoch: u64) -> PyResult<()> {
@@ -282,7 +279,7 @@ impl PyLoader {
 
 /// The batches of an epoch.
 #[pyclass(name = "Batches", module = "torchrs.data", frozen)]
-pub struct PyBatches(std::sync::Mutex<Option<Box<dyn AnyBatches>>>);
+pub struct PyBatches(std::sync::Mutex<Box<dyn AnyBatches>>);
 
 #[pymethods]
 impl PyBatches {
@@ -293,7 +290,7 @@ impl PyBatches {
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<(PyTensor, PyTensor)>> {
         let next = attempt(py, || {
             let mut batches = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            batches.as_mut().and_then(|batches| batches.next()).transpose()
+            batches.next().transpose()
         })?;
         Ok(next.map(|(x, y)| (PyTensor(x), PyTensor(y))))
     }

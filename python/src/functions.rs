@@ -6,7 +6,7 @@ use torchrs::autograd::{self, GraphMode};
 use torchrs::{Complex, Scalar, Tensor, TensorOptions};
 
 use crate::call::run;
-use crate::tensor::{PyTensor, checked_shape, device, dtype, from_dlpack};
+use crate::tensor::{PyTensor, checked_shape, device, dtype, from_dlpack, number};
 
 /// Adds them to the module.
 pub fn add(m: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -27,21 +27,13 @@ fn options(name: &str, on: &str, requires_grad: bool) -> PyResult<TensorOptions>
     Ok(TensorOptions { dtype: dtype(name)?, device: device(on)?, requires_grad })
 }
 
-#[derive(FromPyObject)]
-enum Number {
-    Bool(bool),
-    Int(i64),
-    Float(f64),
-}
-
-impl From<Number> for Scalar {
-    fn from(number: Number) -> Scalar {
-        match number {
-            Number::Bool(value) => value.into(),
-            Number::Int(value) => value.into(),
-            Number::Float(value) => value.into(),
-        }
-    }
+/// A number that an argument is.
+fn scalar(op: &str, argument: &str, object: &Bound<'_, PyAny>) -> PyResult<Scalar> {
+    number(object).ok_or_else(|| {
+        PyTypeError::new_err(format!(
+            "{op}: `{argument}` is {object}; a real number is needed, whole ones within int64"
+        ))
+    })
 }
 
 #[pyfunction]
@@ -49,12 +41,13 @@ impl From<Number> for Scalar {
 fn full(
     py: Python<'_>,
     shape: Vec<i64>,
-    value: Number,
+    value: &Bound<'_, PyAny>,
     dtype: &str,
     device: &str,
     requires_grad: bool,
 ) -> PyResult<PyTensor> {
     let (shape, options) = (checked_shape(shape)?, options(dtype, device, requires_grad)?);
+    let value = scalar("full", "value", value)?;
     run(py, || Tensor::full(&shape, value, options)).map(PyTensor)
 }
 
@@ -73,13 +66,15 @@ fn randn(
 #[pyfunction]
 fn arange(
     py: Python<'_>,
-    start: Number,
-    end: Number,
-    step: Number,
+    start: &Bound<'_, PyAny>,
+    end: &Bound<'_, PyAny>,
+    step: &Bound<'_, PyAny>,
     dtype: &str,
     device: &str,
 ) -> PyResult<PyTensor> {
     let options = options(dtype, device, false)?;
+    let start = scalar("arange", "start", start)?;
+    let (end, step) = (scalar("arange", "end", end)?, scalar("arange", "step", step)?);
     run(py, || Tensor::arange(start, end, step, options)).map(PyTensor)
 }
 

@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyEllipsis, PySlice, PyTuple};
+use pyo3::types::{PyBool, PyEllipsis, PySlice, PyTuple};
 use torchrs::Tensor;
 
 use crate::call::run;
@@ -15,9 +15,12 @@ pub fn part(x: &Tensor, index: &Bound<'_, PyAny>) -> PyResult<Tensor> {
     };
     let (mut out, mut dim) = (x.clone(), 0);
     for (place, item) in items.iter().enumerate() {
+        let rest = &items[place + 1..];
         if item.is_instance_of::<PyEllipsis>() {
-            let rest = items.len() - place - 1;
-            dim = out.dim().saturating_sub(rest);
+            if rest.iter().any(|item| item.is_instance_of::<PyEllipsis>()) {
+                return Err(PyIndexError::new_err(format!("more than one `...` in {index}")));
+            }
+            dim = dim.max(out.dim().saturating_sub(rest.len()));
             continue;
         }
         if dim >= out.dim() {
@@ -34,7 +37,7 @@ pub fn part(x: &Tensor, index: &Bound<'_, PyAny>) -> PyResult<Tensor> {
             let (at, length) = (found.start, found.slicelength);
             out = run(item.py(), || out.narrow(dim as i64, at as usize, length))?;
             dim += 1;
-        } else if let Ok(at) = item.extract::<i64>() {
+        } else if let Some(at) = place_of(item) {
             let n = size as i64;
             if !(-n..n).contains(&at) {
                 let message = format!("index {at} is out of range for dimension {dim} of size {n}");
@@ -42,9 +45,14 @@ pub fn part(x: &Tensor, index: &Bound<'_, PyAny>) -> PyResult<Tensor> {
             }
             out = run(item.py(), || out.select(dim as i64, at))?;
         } else {
-            let message = format!("index {item} is neither a number, a slice nor `...`");
+            let message = format!("index {item} is neither a whole number, a slice nor `...`");
             return Err(PyTypeError::new_err(message));
         }
     }
     Ok(out)
+}
+
+/// A whole number. A truth value is none: it would be a mask.
+fn place_of(item: &Bound<'_, PyAny>) -> Option<i64> {
+    if item.is_instance_of::<PyBool>() { None } else { item.extract().ok() }
 }

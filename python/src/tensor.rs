@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyInt, PyTuple};
+use pyo3::pyclass::CompareOp;
+use pyo3::types::{PyDict, PyInt, PyTuple};
 use torchrs::exchange::dlpack::ConsumerStream;
 use torchrs::ops::pointwise;
 use torchrs::{Device, Dtype, Operand, Scalar, Tensor};
@@ -69,15 +70,7 @@ impl Other {
         if let Ok(tensor) = object.cast::<PyTensor>() {
             return Some(Other::Tensor(tensor.get().0.clone()));
         }
-        if let Ok(value) = object.cast::<PyBool>() {
-            return Some(Other::Number(value.is_true().into()));
-        }
-        let is_whole = object.is_instance_of::<PyInt>();
-        let number = match is_whole {
-            true => object.extract::<i64>().map(Scalar::from),
-            false => object.extract::<f64>().map(Scalar::from),
-        };
-        number.ok().map(Other::Number)
+        number(object).map(Other::Number)
     }
 
     fn operand(&self) -> Operand<'_> {
@@ -85,6 +78,22 @@ impl Other {
             Other::Tensor(tensor) => tensor.into(),
             Other::Number(number) => (*number).into(),
         }
+    }
+}
+
+/// A number of Python or NumPy. `None` for arrays, of which those of one element pass for numbers otherwise, and for
+/// integers beyond i64.
+pub fn number(object: &Bound<'_, PyAny>) -> Option<Scalar> {
+    if object.hasattr("__dlpack__").unwrap_or(true) {
+        return None;
+    }
+    if let Ok(truth) = object.extract::<bool>() {
+        return Some(truth.into());
+    }
+    match object.extract::<i64>() {
+        Ok(whole) => Some(whole.into()),
+        Err(_) if object.is_instance_of::<PyInt>() => None,
+        Err(_) => object.extract::<f64>().ok().map(Scalar::from),
     }
 }
 
@@ -272,6 +281,29 @@ impl PyTensor {
         run(py, || self.0.matmul(&y)).map(PyTensor)
     }
 
+    /// Elements are compared one by one, as in NumPy and PyTorch.
+    fn __richcmp__(
+        &self,
+        py: Python<'_>,
+        other: &Bound<'_, PyAny>,
+        op: CompareOp,
+    ) -> PyResult<Py<PyAny>> {
+        let name = match op {
+            CompareOp::Lt => "lt",
+            CompareOp::Le => "le",
+            CompareOp::Eq => "eq",
+            CompareOp::Ne => "ne",
+            CompareOp::Gt => "gt",
+            CompareOp::Ge => "ge",
+        };
+        binary(py, name, &self.0, other, false)
+    }
+
+    /// Of the object, not of its elements, which change.
+    fn __hash__(slf: &Bound<'_, Self>) -> usize {
+        slf.as_ptr().addr()
+    }
+
     fn __neg__(&self, py: Python<'_>) -> PyResult<PyTensor> {
         run(py, || -&self.0).map(PyTensor)
     }
@@ -397,9 +429,9 @@ impl PyTensor {
         })
     }
 
-    fn fill_(slf: Bound<'_, Self>, value: f64) -> PyResult<Bound<'_, Self>> {
-        let x = slf.get().0.clone();
-        run(slf.py(), || _ = x.fill_(value))?;
+    fn fill_<'py>(slf: Bound<'py, Self>, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
+        let (x, value) = (slf.get().0.clone(), operand("fill_", value)?);
+        run(slf.py(), || _ = x.fill_(value.operand()))?;
         Ok(slf)
     }
 
@@ -480,10 +512,14 @@ impl PyTensor {
             (false, false) => self.0.clone(),
         };
         let consumer = match x.device() {
-            Device::Cpu if stream.is_some_and(|stream| stream != -1) && own.0 == CPU => {
-                return refuse(format!("stream {stream:?}, and a tensor on the CPU has none"));
-            }
-            Device::Cpu => ConsumerStream::Default,
+            Device::Cpu => match stream.filter(|&stream| stream != -1 && own.0 == CPU) {
+                Some(stream) => {
+                    return refuse(format!(
+                        "stream {stream}, and a tensor on the CPU has none; leave `stream` out"
+                    ));
+                }
+                None => ConsumerStream::Default,
+            },
             _ => ConsumerStream::of_number(stream).map_err(buffer_error)?,
         };
         let lent = py.detach(|| x.to_dlpack(consumer)).map_err(buffer_error)?;

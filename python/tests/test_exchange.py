@@ -1,6 +1,7 @@
 """Memory shared with NumPy and PyTorch: addresses, lives, dtypes, strides, what is empty, what may not be written."""
 
 import gc
+import sys
 import threading
 import unittest
 
@@ -31,7 +32,7 @@ def address(x):
 
 def numpy_array(dtype, view):
     x = (np.arange(24).reshape(4, 6) % 2 if dtype == "bool" else np.arange(24).reshape(4, 6)).astype(dtype)
-    return np.broadcast_to(x[0], (3, 6)).copy()[:] if VIEWS[view] is None else VIEWS[view](x)
+    return np.broadcast_to(x[0], (3, 6)) if VIEWS[view] is None else VIEWS[view](x)
 
 
 def torch_tensor(dtype, view):
@@ -87,10 +88,12 @@ class Dtypes(unittest.TestCase):
             (np.arange(4, dtype="uint32"), "unsigned integers of 32 bits"),
             (np.array([2], "uint8").view("bool"), "truth value"),
         ]:
-            with self.subTest(word=word), self.assertRaisesRegex((ValueError, TypeError), word):
-                torchrs.from_dlpack(x)
-        # What was refused was given back, once.
-        gc.collect()
+            with self.subTest(word=word):
+                owners = sys.getrefcount(x)
+                with self.assertRaisesRegex((ValueError, TypeError), word):
+                    torchrs.from_dlpack(x)
+                # What was refused was given back, once.
+                self.assertEqual(sys.getrefcount(x), owners)
 
     def test_numpy_has_no_bfloat16(self):
         x = torchrs.ones(2, dtype="bfloat16")
@@ -124,7 +127,8 @@ class Writes(unittest.TestCase):
         x.flags.writeable = False
         y = torchrs.from_dlpack(x)
         self.assertTrue(y.is_read_only and y.data_ptr() == address(x))
-        for write in (lambda: y.fill_(0), lambda: y[1:].add_(1), lambda: y.copy_(torchrs.ones(4)), lambda: y.detach().mul_(2)):
+        for write in (lambda: y.fill_(0), lambda: y[1:].add_(1), lambda: y.copy_(torchrs.ones(4)),
+                      lambda: y.detach().mul_(2)):
             with self.assertRaisesRegex(ValueError, "read-only"):
                 write()
         # NumPy heeds it. PyTorch does not, and gets a copy, or nothing.
@@ -260,8 +264,12 @@ class Refusals(unittest.TestCase):
             x + "a"
         with self.assertRaisesRegex(ValueError, "ambiguous"):
             bool(x)
-        with self.assertRaises(IndexError):
-            x[2]
+        for wrong in (2, (0, 0), (..., ...), (slice(None), ..., slice(None))):
+            with self.subTest(wrong=wrong), self.assertRaises(IndexError):
+                x[wrong]
+        # That would be a mask.
+        with self.assertRaises(TypeError):
+            x[True]
         self.assertEqual([v.item() for v in x], [1, 1])
 
 
@@ -269,13 +277,27 @@ class Arithmetic(unittest.TestCase):
     def test_against_torch(self):
         ours = torchrs.tensor([[1, 2], [3, 4]], "float32")
         theirs = torch.tensor([[1, 2], [3, 4]], dtype=torch.float32)
-        for f in (lambda x: x + 1, lambda x: 2 - x, lambda x: x * x.T if hasattr(x, "T") else x * x.t(), lambda x: 1 / x,
+        for f in (lambda x: x + 1, lambda x: 2 - x, lambda x: x * x.t(), lambda x: 1 / x,
                   lambda x: x @ x, lambda x: -x, lambda x: x.sum(), lambda x: x.mean(), lambda x: x.reshape(4)[1:3],
-                  lambda x: x.permute(1, 0), lambda x: x[..., 0], lambda x: x[-1, 1]):
+                  lambda x: x.permute(1, 0), lambda x: x[..., 0], lambda x: x[-1, 1],
+                  lambda x: x == x.t(), lambda x: x != 2, lambda x: 2 < x, lambda x: x <= 2, lambda x: x >= x.t()):
             self.assertEqual(f(ours).tolist(), f(theirs).tolist())
         for dtype, number in [("int64", 1.5), ("int64", True), ("float32", 2), ("bool", 3), ("float16", 0.1)]:
             a, b = torchrs.ones(2, dtype=dtype) * number, torch.ones(2, dtype=getattr(torch, dtype)) * number
             self.assertEqual(("torch." + a.dtype, a.tolist()), (str(b.dtype), b.tolist()))
+
+    def test_numbers_of_numpy_and_arrays_are_told_apart(self):
+        x = torchrs.ones(2, dtype="int64")
+        self.assertEqual([(x * n).dtype for n in (np.int64(2), np.True_, np.float32(2))], ["int64", "int64", "float32"])
+        self.assertEqual([torchrs.tensor([np.int8(3)]).dtype, torchrs.arange(np.int64(3)).shape], ["int64", (3,)])
+        self.assertEqual(x.fill_(2**53 + 1).tolist(), [2**53 + 1] * 2)
+        # An array of one element is no number, whose shape would be lost.
+        with self.assertRaises(TypeError):
+            x * torch.ones(1, 1)
+        for wrong in (lambda: x + 2**70, lambda: torchrs.full((2,), 2**70), lambda: torchrs.full((2,), 1j)):
+            with self.assertRaises(TypeError):
+                wrong()
+        self.assertIn(x, {x: 1})
 
     def test_gradients(self):
         x = torchrs.tensor([1.0, 2.0]).requires_grad_()

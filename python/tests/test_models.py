@@ -10,11 +10,12 @@ import torchrs
 import torchrs.torch
 from torchrs import models
 
-SMALL = dict(vocab_size=17, n_positions=8, n_embd=12, n_layer=2, n_head=3, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+SMALL = dict(vocab_size=17, n_positions=8, n_embd=12, n_layer=2, n_head=3, resid_pdrop=0.0, embd_pdrop=0.0,
+             attn_pdrop=0.0)
 
 
 class Reference(torch.nn.Module):
-    """One block of ResNet's beginning, in PyTorch: what a model of Rust is compared with."""
+    """ResNet-18 in PyTorch, with a module's weights: what the model of Rust is compared with."""
 
     def __init__(self, module):
         super().__init__()

@@ -7,6 +7,7 @@
 """
 
 from contextlib import contextmanager as _contextmanager
+from numbers import Integral as _Integral
 
 from . import _torchrs
 from ._torchrs import (
@@ -32,7 +33,7 @@ __all__ = [
 
 
 def _shape(shape):
-    if len(shape) == 1 and not isinstance(shape[0], int):
+    if len(shape) == 1 and not isinstance(shape[0], _Integral):
         shape = shape[0]
     return list(shape)
 
@@ -40,7 +41,7 @@ def _shape(shape):
 def full(shape, value, *, dtype=None, device="cpu", requires_grad=False):
     """All elements equal to `value`; of its type, unless told."""
     if dtype is None:
-        dtype = "bool" if isinstance(value, bool) else "int64" if isinstance(value, int) else "float32"
+        dtype = "bool" if isinstance(value, bool) else "int64" if isinstance(value, _Integral) else "float32"
     return _torchrs.full(list(shape), value, dtype, device, requires_grad)
 
 
@@ -69,7 +70,7 @@ def arange(start, end=None, step=1, *, dtype=None, device="cpu"):
     if end is None:
         start, end = 0, start
     if dtype is None:
-        dtype = "int64" if all(isinstance(n, int) for n in (start, end, step)) else "float32"
+        dtype = "int64" if all(isinstance(n, _Integral) for n in (start, end, step)) else "float32"
     return _torchrs.arange(start, end, step, dtype, device)
 
 
@@ -90,7 +91,7 @@ def tensor(data, dtype=None):
         dtype = (
             "complex64" if complex in kinds
             else "bool" if kinds == {bool}
-            else "int64" if kinds and kinds <= {bool, int}
+            else "int64" if kinds and all(issubclass(kind, _Integral) for kind in kinds)
             else "float32"
         )
     return _torchrs.flat(level, shape, dtype)

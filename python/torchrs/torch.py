@@ -135,7 +135,7 @@ class Module(_torch.nn.Module):
         return _Forward.apply(self.model, self._leaves, _torch.is_grad_enabled(), x, *parameters)
 
 
-class DataLoader(_torch.utils.data.IterableDataset):
+class DataLoader(_data.DataLoader, _torch.utils.data.IterableDataset):
     """Batches of a dataset of torchrs as tensors of PyTorch, over the memory into which the workers wrote them.
 
     Takes what `torchrs.data.DataLoader` takes. It is an `IterableDataset` of whole batches, for what wants a dataset of
@@ -143,29 +143,11 @@ class DataLoader(_torch.utils.data.IterableDataset):
     made by this loader's own.
     """
 
-    def __init__(self, dataset, batch_size=1, shuffle=False, **options):
-        self._loader = _data.DataLoader(dataset, batch_size, shuffle, **options)
-
-    def __len__(self):
-        return len(self._loader)
-
     def __iter__(self):
         if _torch.utils.data.get_worker_info() is not None:
             raise RuntimeError(
                 "torchrs.torch.DataLoader has worker processes of its own: give them by its `num_workers`, and "
                 "num_workers=0 to torch.utils.data.DataLoader, whose workers would each give every batch"
             )
-        for images, labels in self._loader:
+        for images, labels in super().__iter__():
             yield to_torch(images), to_torch(labels)
-
-    def set_epoch(self, epoch):
-        """Chooses the epoch of the next iteration; without it they count up from 0."""
-        self._loader.set_epoch(epoch)
-
-    def state_dict(self):
-        """Where the iteration is: after the last batch that was given."""
-        return self._loader.state_dict()
-
-    def load_state_dict(self, state):
-        """Goes on from where another loader of the dataset was."""
-        self._loader.load_state_dict(state)

@@ -1,8 +1,9 @@
-from typing import Any, Iterator, Optional
+from typing import Iterator
 
 import torch
 
-from ._torchrs import Dataset, Model, Tensor
+from . import data
+from ._torchrs import Model, Tensor
 
 def from_torch(x: torch.Tensor) -> Tensor: ...
 def to_torch(x: Tensor) -> torch.Tensor: ...
@@ -12,22 +13,5 @@ class Module(torch.nn.Module):
     def __init__(self, model: Model) -> None: ...
     def forward(self, x: torch.Tensor) -> torch.Tensor: ...
 
-class DataLoader(torch.utils.data.IterableDataset[tuple[torch.Tensor, torch.Tensor]]):
-    def __init__(
-        self,
-        dataset: Dataset,
-        batch_size: int = 1,
-        shuffle: bool = False,
-        *,
-        num_workers: int = 0,
-        prefetch_factor: int = 2,
-        drop_last: bool = False,
-        seed: Optional[int] = None,
-        timeout: Optional[float] = None,
-        ranks: Optional[tuple[int, int]] = None,
-    ) -> None: ...
-    def __len__(self) -> int: ...
-    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]: ...
-    def set_epoch(self, epoch: int) -> None: ...
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+class DataLoader(data.DataLoader, torch.utils.data.IterableDataset[tuple[torch.Tensor, torch.Tensor]]):
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]: ...  # type: ignore[override]

@@ -4,7 +4,7 @@ use std::f64::consts::LN_2;
 
 use super::constraints::{self, Constraint};
 use super::distribution::{Distribution, Shape};
-use super::macros::{by_odds, checked, common, refined, transformed};
+use super::macros::{by_odds, checked, common, refined, relaxed, transformed};
 use super::params::{
     Param, binary_logits, broadcast, clamp_probs, concat, cross_entropy, eps, fill, options, pair,
     tiny, uniform,
@@ -13,7 +13,7 @@ use super::transformed::TransformedDistribution;
 use super::transforms::SigmoidTransform;
 use crate::autograd::no_grad;
 use crate::error::{Error, throw};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, TensorOptions};
 
 /// A probability, given as itself or as log-odds.
 #[derive(Clone, Debug)]
@@ -61,8 +61,13 @@ impl Odds {
 }
 
 /// The values 0, 1, ... `n - 1` along a new first dimension.
-pub(super) fn counted(n: usize, shape: &Shape, like: &Tensor, expand: bool) -> Tensor {
-    let values = Tensor::arange(0i64, n as i64, 1i64, options(like));
+pub(super) fn counted(
+    n: usize,
+    shape: &Shape,
+    options: impl Into<TensorOptions>,
+    expand: bool,
+) -> Tensor {
+    let values = Tensor::arange(0i64, n as i64, 1i64, options);
     let mut sizes = vec![1; 1 + shape.batch.len()];
     sizes[0] = n as i64;
     let values = values.view(sizes);
@@ -121,7 +126,7 @@ impl Distribution for Bernoulli {
     }
     #[track_caller]
     fn enumerate_support(&self, expand: bool) -> Tensor {
-        counted(2, &self.shape, self.odds.given(), expand)
+        counted(2, &self.shape, options(self.odds.given()), expand)
     }
 }
 
@@ -357,14 +362,16 @@ impl LogitRelaxedBernoulli {
     fn of(temperature: Param, odds: Odds) -> Self {
         let shape = Shape::new(odds.given().shape(), &[]);
         odds.check("LogitRelaxedBernoulli", &shape);
-        let temperature = temperature_of(temperature, odds.given());
+        let temperature = temperature.into_tensor(odds.given());
+        let rule = constraints::positive();
+        shape.check("LogitRelaxedBernoulli", "temperature", &temperature, &rule);
         LogitRelaxedBernoulli { temperature, odds, shape }
     }
 
     /// With this temperature, and probabilities.
     ///
     /// # Panics
-    /// Throws when parameters are checked and one is no probability.
+    /// Throws when parameters are checked and one is no probability, or the temperature not positive.
     #[track_caller]
     pub fn from_probs(temperature: impl Into<Param>, probs: impl Into<Param>) -> Self {
         let [probs] = broadcast("LogitRelaxedBernoulli", ["probs"], [probs.into()]);
@@ -374,7 +381,7 @@ impl LogitRelaxedBernoulli {
     /// With this temperature, and log-odds.
     ///
     /// # Panics
-    /// Throws when parameters are checked and one is NaN.
+    /// Throws when parameters are checked and one is NaN, or the temperature not positive.
     #[track_caller]
     pub fn from_logits(temperature: impl Into<Param>, logits: impl Into<Param>) -> Self {
         let [logits] = broadcast("LogitRelaxedBernoulli", ["logits"], [logits.into()]);
@@ -404,14 +411,6 @@ impl LogitRelaxedBernoulli {
             odds: self.odds.map(|t| t.expand(batch_shape)),
             shape: self.shape.expanded(batch_shape),
         }
-    }
-}
-
-/// A temperature as a tensor.
-pub(super) fn temperature_of(temperature: Param, like: &Tensor) -> Tensor {
-    match temperature {
-        Param::Number(v) => super::params::number(v, Some(&like.detach())),
-        Param::Tensor(t) => t,
     }
 }
 
@@ -469,7 +468,7 @@ impl RelaxedBernoulli {
     /// With this temperature, and probabilities.
     ///
     /// # Panics
-    /// Throws when parameters are checked and one is no probability.
+    /// Throws when parameters are checked and one is no probability, or the temperature not positive.
     #[track_caller]
     pub fn from_probs(temperature: impl Into<Param>, probs: impl Into<Param>) -> Self {
         Self::of(LogitRelaxedBernoulli::from_probs(temperature, probs))
@@ -478,39 +477,20 @@ impl RelaxedBernoulli {
     /// With this temperature, and log-odds.
     ///
     /// # Panics
-    /// Throws when parameters are checked and one is NaN.
+    /// Throws when parameters are checked and one is NaN, or the temperature not positive.
     #[track_caller]
     pub fn from_logits(temperature: impl Into<Param>, logits: impl Into<Param>) -> Self {
         Self::of(LogitRelaxedBernoulli::from_logits(temperature, logits))
     }
-
-    /// The temperature.
-    pub fn temperature(&self) -> &Tensor {
-        &self.base.temperature
-    }
-
-    /// The parameters as probabilities.
-    pub fn probs(&self) -> Tensor {
-        self.base.probs()
-    }
-
-    /// The parameters as log-odds.
-    pub fn logits(&self) -> Tensor {
-        self.base.logits()
-    }
-
-    /// The same with its batch expanded to a shape.
-    #[track_caller]
-    pub fn expand(&self, batch_shape: &[usize]) -> Self {
-        RelaxedBernoulli {
-            base: self.base.expand(batch_shape),
-            inner: self.inner.expand(batch_shape),
-            shape: self.shape.expanded(batch_shape),
-        }
-    }
 }
 
-refined!(RelaxedBernoulli);
+relaxed! {
+    RelaxedBernoulli;
+    /// The parameters as probabilities.
+    probs,
+    /// The parameters as log-odds.
+    logits
+}
 
 impl Distribution for RelaxedBernoulli {
     common!(RelaxedBernoulli);

@@ -1,10 +1,10 @@
 //! Distributions of one of several classes: as its index, as a vector with a single one, and relaxed.
 
-use super::bernoulli::temperature_of;
+use super::bernoulli::counted;
 use super::constraints::{self, Constraint};
 use super::distribution::{Distribution, Shape};
-use super::macros::{checked, common, refined, transformed};
-use super::params::{Param, concat, eps, joint, log_probs, lowest, options, pair, uniform};
+use super::macros::{checked, common, refined, relaxed, transformed};
+use super::params::{Param, concat, eps, joint, log_probs, lowest, options, pair, signed, uniform};
 use super::transformed::TransformedDistribution;
 use super::transforms::ExpTransform;
 use crate::autograd::no_grad;
@@ -137,8 +137,7 @@ impl Distribution for Categorical {
             let rows = self.probs().reshape([-1, n]);
             let samples: usize = sample_shape.iter().product();
             let drawn = rows.multinomial(samples, true).t();
-            let shape = self.shape.extended(sample_shape);
-            drawn.reshape(shape.iter().map(|&n| n as i64).collect::<Vec<_>>())
+            drawn.reshape(signed(&self.shape.extended(sample_shape)))
         })
     }
     checked! {
@@ -159,12 +158,8 @@ impl Distribution for Categorical {
     }
     #[track_caller]
     fn enumerate_support(&self, expand: bool) -> Tensor {
-        let n = self.num_events();
-        let values = Tensor::arange(0i64, n as i64, 1i64, (Dtype::I64, self.param().device()));
-        let mut sizes = vec![1; 1 + self.shape.batch.len()];
-        sizes[0] = n as i64;
-        let values = values.view(sizes);
-        if expand { values.expand(&concat(&[&[n], &self.shape.batch])) } else { values }
+        let options = (Dtype::I64, self.param().device());
+        counted(self.num_events(), &self.shape, options, expand)
     }
 }
 
@@ -394,16 +389,19 @@ pub struct ExpRelaxedCategorical {
 }
 
 impl ExpRelaxedCategorical {
+    #[track_caller]
     fn of(temperature: Param, categorical: Categorical) -> Self {
-        let temperature = temperature_of(temperature, categorical.param());
+        let temperature = temperature.into_tensor(categorical.param());
         let shape = Shape::new(&categorical.shape.batch, &[categorical.num_events()]);
+        let rule = constraints::positive();
+        shape.check("ExpRelaxedCategorical", "temperature", &temperature, &rule);
         ExpRelaxedCategorical { temperature, categorical, shape }
     }
 
     /// With this temperature, and probabilities along the last dimension.
     ///
     /// # Panics
-    /// Throws as [`Categorical::from_probs`].
+    /// Throws as [`Categorical::from_probs`], and when the temperature is checked and not positive.
     #[track_caller]
     pub fn from_probs(temperature: impl Into<Param>, probs: &Tensor) -> Self {
         Self::of(temperature.into(), Categorical::from_probs(probs))
@@ -412,7 +410,7 @@ impl ExpRelaxedCategorical {
     /// With this temperature, and log-probabilities along the last dimension.
     ///
     /// # Panics
-    /// Throws as [`Categorical::from_logits`].
+    /// Throws as [`Categorical::from_logits`], and when the temperature is checked and not positive.
     #[track_caller]
     pub fn from_logits(temperature: impl Into<Param>, logits: &Tensor) -> Self {
         Self::of(temperature.into(), Categorical::from_logits(logits))
@@ -500,7 +498,7 @@ impl RelaxedOneHotCategorical {
     /// With this temperature, and probabilities along the last dimension.
     ///
     /// # Panics
-    /// Throws as [`Categorical::from_probs`].
+    /// Throws as [`Categorical::from_probs`], and when the temperature is checked and not positive.
     #[track_caller]
     pub fn from_probs(temperature: impl Into<Param>, probs: &Tensor) -> Self {
         Self::of(ExpRelaxedCategorical::from_probs(temperature, probs))
@@ -509,39 +507,20 @@ impl RelaxedOneHotCategorical {
     /// With this temperature, and log-probabilities along the last dimension.
     ///
     /// # Panics
-    /// Throws as [`Categorical::from_logits`].
+    /// Throws as [`Categorical::from_logits`], and when the temperature is checked and not positive.
     #[track_caller]
     pub fn from_logits(temperature: impl Into<Param>, logits: &Tensor) -> Self {
         Self::of(ExpRelaxedCategorical::from_logits(temperature, logits))
     }
-
-    /// The temperature.
-    pub fn temperature(&self) -> &Tensor {
-        &self.base.temperature
-    }
-
-    /// The probabilities.
-    pub fn probs(&self) -> Tensor {
-        self.base.probs()
-    }
-
-    /// Their logarithms.
-    pub fn logits(&self) -> Tensor {
-        self.base.logits()
-    }
-
-    /// The same with its batch expanded to a shape.
-    #[track_caller]
-    pub fn expand(&self, batch_shape: &[usize]) -> Self {
-        RelaxedOneHotCategorical {
-            base: self.base.expand(batch_shape),
-            inner: self.inner.expand(batch_shape),
-            shape: self.shape.expanded(batch_shape),
-        }
-    }
 }
 
-refined!(RelaxedOneHotCategorical);
+relaxed! {
+    RelaxedOneHotCategorical;
+    /// The probabilities.
+    probs,
+    /// Their logarithms.
+    logits
+}
 
 impl Distribution for RelaxedOneHotCategorical {
     common!(RelaxedOneHotCategorical);

@@ -12,7 +12,7 @@
 
 use std::fmt;
 
-use super::params::{Param, all_last, diagonal, eps};
+use super::params::{Param, all_last, assert_size, diagonal, eps};
 use crate::error::{Error, throw};
 use crate::ops::linalg;
 use crate::tensor::{Dtype, Tensor};
@@ -205,6 +205,14 @@ pub fn independent(base: Constraint, reinterpreted_batch_ndims: usize) -> Constr
     C::Independent { base: Box::new(base), reinterpreted_batch_ndims }
 }
 
+/// A constraint whose events have at least `event_dim` dimensions.
+pub(super) fn of_dims(constraint: Constraint, event_dim: usize) -> Constraint {
+    match event_dim.saturating_sub(constraint.event_dim()) {
+        0 => constraint,
+        more => independent(constraint, more),
+    }
+}
+
 /// Parts of these lengths along a dimension, each with its own constraint.
 ///
 /// # Panics
@@ -238,20 +246,11 @@ fn each_matrix(x: &Tensor) -> Tensor {
     all_last(x, 2)
 }
 
-/// A value has a dimension that a constraint speaks of.
-#[track_caller]
-fn assert_dim(op: &str, dim: i64, value: &Tensor) {
-    let rank = value.dim() as i64;
-    if !(-rank..rank).contains(&dim) {
-        throw(Error::argument(op, "dim", format!("{dim}; the value has {rank} dimensions")));
-    }
-}
-
 impl Constraint {
     /// Of each event of `value` whether it is inside; the result has the batch's shape.
     ///
     /// # Panics
-    /// Throws when `value` has fewer dimensions than an event.
+    /// Throws when `value` has fewer dimensions than an event, or another size along a dimension of parts.
     #[track_caller]
     pub fn check(&self, value: &Tensor) -> Tensor {
         let x = value;
@@ -324,7 +323,7 @@ impl Constraint {
                 linalg::cholesky_ex(x, false).1.eq(0i64)
             }
             C::Cat { constraints, dim, lengths } => {
-                assert_dim("cat", *dim, x);
+                assert_size("cat", x, *dim, lengths.iter().sum());
                 let mut start = 0;
                 let mut parts = Vec::new();
                 for (constraint, &length) in constraints.iter().zip(lengths) {
@@ -334,7 +333,7 @@ impl Constraint {
                 Tensor::cat(&parts, *dim)
             }
             C::Stack { constraints, dim } => {
-                assert_dim("stack", *dim, x);
+                assert_size("stack", x, *dim, constraints.len());
                 let parts = constraints.iter().enumerate();
                 let parts: Vec<Tensor> =
                     parts.map(|(i, c)| c.check(&x.select(*dim, i as i64))).collect();

@@ -6,7 +6,7 @@ use super::constraints::{self, Constraint};
 use super::distribution::{Distribution, Shape};
 use super::gamma::Gamma;
 use super::macros::{checked, common, refined, univariate};
-use super::params::{Param, broadcast, fill, first, number, pair};
+use super::params::{Param, broadcast, fill, first, number, options, pair};
 use super::with_validate_args;
 use crate::autograd::no_grad;
 use crate::error::{Error, throw};
@@ -156,13 +156,13 @@ impl Distribution for Binomial {
     #[track_caller]
     fn entropy(&self) -> Tensor {
         let n = self.trials("entropy");
-        let log = self.density(&counted(n + 1, &self.shape, self.odds.given(), false));
+        let log = self.density(&counted(n + 1, &self.shape, options(self.odds.given()), false));
         -(log.exp() * &log).sum_dim(&[0], false)
     }
     #[track_caller]
     fn enumerate_support(&self, expand: bool) -> Tensor {
         let n = self.trials("enumerate_support");
-        counted(n + 1, &self.shape, self.odds.given(), expand)
+        counted(n + 1, &self.shape, options(self.odds.given()), expand)
     }
 }
 
@@ -319,7 +319,7 @@ impl Distribution for Multinomial {
         let count = number(n as f64, Some(&probs.detach()));
         let first = self.categorical.entropy() * n as f64 - (count + 1.0).lgamma();
         let each = with_validate_args(false, || Binomial::from_probs(n, &probs));
-        let values = counted(n + 1, &each.shape, &probs, false).narrow(0, 1, n);
+        let values = counted(n + 1, &each.shape, options(&probs), false).narrow(0, 1, n);
         let weights = (&values + 1.0).lgamma();
         first + (each.density(&values).exp() * weights).sum_dim(&[0, -1], false)
     }

@@ -1,10 +1,10 @@
 //! Distributions of one number with a location or a scale: Cauchy, Laplace, uniform, Gumbel, Pareto and others.
 
-use std::f64::consts::{LN_2, PI};
+use std::f64::consts::PI;
 
 use super::constraints::{self, Constraint};
 use super::distribution::{Distribution, Shape};
-use super::macros::{by_transform, checked, common, refined, transformed, univariate};
+use super::macros::{by_transform, checked, common, halved, refined, transformed, univariate};
 use super::params::{Param, broadcast, eps, fill, first, of_batch, tiny, uniform};
 use super::transformed::TransformedDistribution;
 use super::transforms::{
@@ -95,33 +95,12 @@ impl HalfCauchy {
 
 impl Distribution for HalfCauchy {
     common!(HalfCauchy);
-    transformed!(fn sample_only);
-    fn support(&self) -> Constraint {
-        constraints::nonnegative()
-    }
+    halved!();
     fn mean(&self) -> Tensor {
         self.scale.new_full(&self.shape.batch, f64::INFINITY)
     }
-    fn mode(&self) -> Tensor {
-        self.scale.zeros_like()
-    }
     fn variance(&self) -> Tensor {
         self.whole().variance()
-    }
-    checked! {
-        fn log_prob(d, value) {
-            value.ge(0.0).where_(&(d.whole().log_prob(value) + LN_2), f64::NEG_INFINITY)
-        }
-        fn cdf(d, value) {
-            d.whole().cdf(value) * 2.0 - 1.0
-        }
-    }
-    #[track_caller]
-    fn icdf(&self, value: &Tensor) -> Tensor {
-        self.whole().icdf(&((value + 1.0) / 2.0))
-    }
-    fn entropy(&self) -> Tensor {
-        self.whole().entropy() - LN_2
     }
 }
 

@@ -204,64 +204,22 @@ impl Distribution for InverseGamma {
     }
 }
 
-/// Student's t distribution (`torch.distributions.StudentT`).
-///
-/// ```
-/// use torchrs::distributions::{Distribution, StudentT};
-/// assert_eq!(StudentT::new(3.0, 1.0, 2.0).variance().item(), 12.0);
-/// ```
-#[derive(Clone, Debug)]
-pub struct StudentT {
-    df: Tensor,
-    loc: Tensor,
-    scale: Tensor,
-    shape: Shape,
-}
-
-impl StudentT {
-    /// Of so many degrees of freedom, with this median and this scale: 0 and 1 in PyTorch, where none are given.
+univariate! {
+    /// Student's t distribution (`torch.distributions.StudentT`).
     ///
-    /// # Panics
-    /// Throws when parameters are checked and one is not what it must be, or shapes do not fit.
-    #[track_caller]
-    pub fn new(df: impl Into<Param>, loc: impl Into<Param>, scale: impl Into<Param>) -> Self {
-        let given = [df.into(), loc.into(), scale.into()];
-        let [df, loc, scale] = broadcast("StudentT", ["df", "loc", "scale"], given);
-        let shape = Shape::new(df.shape(), &[]);
-        shape.check("StudentT", "df", &df, &constraints::positive());
-        shape.check("StudentT", "loc", &loc, &constraints::real());
-        shape.check("StudentT", "scale", &scale, &constraints::positive());
-        StudentT { df, loc, scale, shape }
-    }
-
-    /// The degrees of freedom.
-    pub fn df(&self) -> &Tensor {
-        &self.df
-    }
-
-    /// The median.
-    pub fn loc(&self) -> &Tensor {
-        &self.loc
-    }
-
-    /// The scale.
-    pub fn scale(&self) -> &Tensor {
-        &self.scale
-    }
-
-    /// The same with its batch expanded to a shape.
-    #[track_caller]
-    pub fn expand(&self, batch_shape: &[usize]) -> Self {
-        StudentT {
-            df: self.df.expand(batch_shape),
-            loc: self.loc.expand(batch_shape),
-            scale: self.scale.expand(batch_shape),
-            shape: self.shape.expanded(batch_shape),
-        }
+    /// ```
+    /// use torchrs::distributions::{Distribution, StudentT};
+    /// assert_eq!(StudentT::new(3.0, 1.0, 2.0).variance().item(), 12.0);
+    /// ```
+    StudentT {
+        /// The degrees of freedom.
+        df: constraints::positive(),
+        /// The median: 0 in PyTorch, where none is given.
+        loc: constraints::real(),
+        /// The scale: 1 in PyTorch, where none is given.
+        scale: constraints::positive(),
     }
 }
-
-refined!(StudentT);
 
 impl Distribution for StudentT {
     common!(StudentT);

@@ -259,3 +259,68 @@ macro_rules! by_odds {
     };
 }
 pub(super) use by_odds;
+
+/// What the absolute value of a number around 0, whose distribution the method `whole` gives, has from that number.
+macro_rules! halved {
+    () => {
+        transformed!(fn sample_only);
+        fn support(&self) -> Constraint {
+            $crate::distributions::constraints::nonnegative()
+        }
+        fn mode(&self) -> Tensor {
+            self.scale.zeros_like()
+        }
+        checked! {
+            fn log_prob(d, value) {
+                let both = d.whole().log_prob(value) + std::f64::consts::LN_2;
+                value.ge(0.0).where_(&both, f64::NEG_INFINITY)
+            }
+            fn cdf(d, value) {
+                d.whole().cdf(value) * 2.0 - 1.0
+            }
+        }
+        #[track_caller]
+        fn icdf(&self, value: &Tensor) -> Tensor {
+            self.whole().icdf(&((value + 1.0) / 2.0))
+        }
+        fn entropy(&self) -> Tensor {
+            self.whole().entropy() - std::f64::consts::LN_2
+        }
+    };
+}
+pub(super) use halved;
+
+/// The methods of a distribution of transformed samples, in its field `inner`, of a relaxed one, in its field `base`.
+macro_rules! relaxed {
+    ($name:ident; $(#[$probs:meta])* probs, $(#[$logits:meta])* logits) => {
+        impl $name {
+            /// The temperature.
+            pub fn temperature(&self) -> &Tensor {
+                &self.base.temperature
+            }
+
+            $(#[$probs])*
+            pub fn probs(&self) -> Tensor {
+                self.base.probs()
+            }
+
+            $(#[$logits])*
+            pub fn logits(&self) -> Tensor {
+                self.base.logits()
+            }
+
+            /// The same with its batch expanded to a shape.
+            #[track_caller]
+            pub fn expand(&self, batch_shape: &[usize]) -> Self {
+                $name {
+                    base: self.base.expand(batch_shape),
+                    inner: self.inner.expand(batch_shape),
+                    shape: self.shape.expanded(batch_shape),
+                }
+            }
+        }
+
+        refined!($name);
+    };
+}
+pub(super) use relaxed;

@@ -42,10 +42,7 @@ impl Wishart {
         spread.assert_matrices(name, None);
         let matrix = spread.given();
         let n = matrix.size(-1);
-        let df = match df {
-            Param::Number(v) => super::params::number(v, Some(&matrix.detach())),
-            Param::Tensor(t) => t,
-        };
+        let df = df.into_tensor(matrix);
         let batch = joint(name, "df", without_last(matrix.shape(), 2), df.shape());
         let df = df.expand(&batch);
         let shape = Shape::new(&batch, &[n, n]);
@@ -95,32 +92,19 @@ impl Wishart {
         self.shape.event[0]
     }
 
-    fn expanded_matrix(&self, t: &Tensor) -> Tensor {
-        t.expand(&self.shape.extended(&[]))
-    }
-
     /// The lower Cholesky factor of the vectors' covariance.
     pub fn scale_tril(&self) -> Tensor {
-        match &self.spread {
-            Spread::ScaleTril(t) => t.clone(),
-            _ => self.expanded_matrix(&self.factor),
-        }
+        self.spread.scale_tril(&self.factor)
     }
 
     /// The vectors' covariance.
     pub fn covariance_matrix(&self) -> Tensor {
-        match &self.spread {
-            Spread::Covariance(t) => t.clone(),
-            _ => self.expanded_matrix(&self.factor.matmul(&self.factor.mt())),
-        }
+        self.spread.covariance_matrix(&self.factor)
     }
 
     /// The inverse of the vectors' covariance.
     pub fn precision_matrix(&self) -> Tensor {
-        match &self.spread {
-            Spread::Precision(t) => t.clone(),
-            _ => self.expanded_matrix(&self.factor.cholesky_inverse(false)),
-        }
+        self.spread.precision_matrix(&self.factor)
     }
 
     /// The same with its batch expanded to a shape.

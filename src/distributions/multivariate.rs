@@ -5,7 +5,9 @@ use std::f64::consts::PI;
 use super::constraints::{self, Constraint};
 use super::distribution::{Distribution, Shape};
 use super::macros::{checked, common, refined};
-use super::params::{batch_mv, concat, diagonal, joint, last, standard_normal, without_last};
+use super::params::{
+    batch_mv, concat, diagonal, joint, last, signed, standard_normal, without_last,
+};
 use crate::error::{Error, throw};
 use crate::ops::linalg::{self, TriangularOptions};
 use crate::tensor::Tensor;
@@ -58,6 +60,30 @@ impl Spread {
         }
     }
 
+    /// The covariance's Cholesky factor in this batch, of [`factor`](Self::factor) in a smaller one.
+    pub fn scale_tril(&self, factor: &Tensor) -> Tensor {
+        match self {
+            Spread::ScaleTril(t) => t.clone(),
+            _ => factor.expand(self.given().shape()),
+        }
+    }
+
+    /// The covariance in this batch.
+    pub fn covariance_matrix(&self, factor: &Tensor) -> Tensor {
+        match self {
+            Spread::Covariance(t) => t.clone(),
+            _ => factor.matmul(&factor.mt()).expand(self.given().shape()),
+        }
+    }
+
+    /// The covariance's inverse in this batch.
+    pub fn precision_matrix(&self, factor: &Tensor) -> Tensor {
+        match self {
+            Spread::Precision(t) => t.clone(),
+            _ => factor.cholesky_inverse(false).expand(self.given().shape()),
+        }
+    }
+
     /// Throws unless it is a batch of square matrices of `n` rows, if `n` is given.
     #[track_caller]
     pub fn assert_matrices(&self, op: &str, n: Option<usize>) {
@@ -91,7 +117,7 @@ pub(super) fn mahalanobis(l: &Tensor, x: &Tensor) -> Tensor {
         let n = x.size(-1) as i64;
         let columns = x.reshape([-1, n]).t();
         let squares = solve_lower(l, &columns).square().sum_dim(&[-2], false);
-        return squares.reshape(batch.iter().map(|&n| n as i64).collect::<Vec<_>>());
+        return squares.reshape(signed(&batch));
     }
     let l = l.expand(&concat(&[&batch, last(l.shape(), 2)]));
     let x = x.expand(&concat(&[&batch, last(x.shape(), 1)])).unsqueeze(-1);
@@ -174,32 +200,19 @@ impl MultivariateNormal {
         &self.loc
     }
 
-    fn expanded_matrix(&self, t: &Tensor) -> Tensor {
-        t.expand(&concat(&[&self.shape.batch, &self.shape.event, &self.shape.event]))
-    }
-
     /// The covariance's lower Cholesky factor.
     pub fn scale_tril(&self) -> Tensor {
-        match &self.spread {
-            Spread::ScaleTril(t) => t.clone(),
-            _ => self.expanded_matrix(&self.factor),
-        }
+        self.spread.scale_tril(&self.factor)
     }
 
     /// The covariance.
     pub fn covariance_matrix(&self) -> Tensor {
-        match &self.spread {
-            Spread::Covariance(t) => t.clone(),
-            _ => self.expanded_matrix(&self.factor.matmul(&self.factor.mt())),
-        }
+        self.spread.covariance_matrix(&self.factor)
     }
 
     /// The covariance's inverse.
     pub fn precision_matrix(&self) -> Tensor {
-        match &self.spread {
-            Spread::Precision(t) => t.clone(),
-            _ => self.expanded_matrix(&self.factor.cholesky_inverse(false)),
-        }
+        self.spread.precision_matrix(&self.factor)
     }
 
     /// The Cholesky factor, of the shape in which the matrices were given.

@@ -1,10 +1,10 @@
 //! The normal distribution, and those that are made of it.
 
-use std::f64::consts::{LN_2, PI, SQRT_2};
+use std::f64::consts::{PI, SQRT_2};
 
 use super::constraints::{self, Constraint};
 use super::distribution::{Distribution, Shape};
-use super::macros::{by_transform, checked, common, refined, transformed, univariate};
+use super::macros::{by_transform, checked, common, halved, refined, transformed, univariate};
 use super::params::{Param, broadcast, first, of_batch, standard_normal};
 use super::transformed::TransformedDistribution;
 use super::transforms::{AbsTransform, ExpTransform, StickBreakingTransform};
@@ -96,33 +96,12 @@ impl HalfNormal {
 
 impl Distribution for HalfNormal {
     common!(HalfNormal);
-    transformed!(fn sample_only);
-    fn support(&self) -> Constraint {
-        constraints::nonnegative()
-    }
+    halved!();
     fn mean(&self) -> Tensor {
         &self.scale * (2.0 / PI).sqrt()
     }
-    fn mode(&self) -> Tensor {
-        self.scale.zeros_like()
-    }
     fn variance(&self) -> Tensor {
         self.scale.square() * (1.0 - 2.0 / PI)
-    }
-    checked! {
-        fn log_prob(d, value) {
-            value.ge(0.0).where_(&(d.whole().log_prob(value) + LN_2), f64::NEG_INFINITY)
-        }
-        fn cdf(d, value) {
-            d.whole().cdf(value) * 2.0 - 1.0
-        }
-    }
-    #[track_caller]
-    fn icdf(&self, value: &Tensor) -> Tensor {
-        self.whole().icdf(&((value + 1.0) / 2.0))
-    }
-    fn entropy(&self) -> Tensor {
-        self.whole().entropy() - LN_2
     }
 }
 

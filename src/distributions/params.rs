@@ -28,6 +28,14 @@ impl Param {
         }
     }
 
+    /// As a tensor; a number takes the type and device of `like`.
+    pub(super) fn into_tensor(self, like: &Tensor) -> Tensor {
+        match self {
+            Param::Number(v) => number(v, Some(like)),
+            Param::Tensor(t) => t,
+        }
+    }
+
     /// Its shape; that of a number is `[]`.
     pub(super) fn shape(&self) -> &[usize] {
         match self {
@@ -154,33 +162,24 @@ pub(super) fn pair(op: &str, a: &Tensor, b: &Tensor) -> (Tensor, Tensor) {
     (a, b)
 }
 
+/// The type whose limits count: f32 for those without fractions.
+fn floating(dtype: Dtype) -> Dtype {
+    if dtype.is_floating_point() { dtype } else { Dtype::F32 }
+}
+
 /// Distance from 1 to the next number of the type.
 pub(super) fn eps(dtype: Dtype) -> f64 {
-    match dtype {
-        Dtype::F64 => f64::EPSILON,
-        Dtype::F16 => 2f64.powi(-10),
-        Dtype::BF16 => 2f64.powi(-7),
-        _ => f64::from(f32::EPSILON),
-    }
+    floating(dtype).finfo().eps
 }
 
 /// Smallest normal number of the type.
 pub(super) fn tiny(dtype: Dtype) -> f64 {
-    match dtype {
-        Dtype::F64 => f64::MIN_POSITIVE,
-        Dtype::F16 => 2f64.powi(-14),
-        _ => f64::from(f32::MIN_POSITIVE),
-    }
+    floating(dtype).finfo().smallest_normal
 }
 
 /// The most negative number of the type.
 pub(super) fn lowest(dtype: Dtype) -> f64 {
-    match dtype {
-        Dtype::F64 => f64::MIN,
-        Dtype::F16 => -65504.0,
-        Dtype::BF16 => -3.389_531_389_251_535_5e38,
-        _ => f64::from(f32::MIN),
-    }
+    floating(dtype).finfo().min
 }
 
 /// Probabilities away from 0 and 1, by the type's precision.
@@ -223,6 +222,29 @@ pub(super) fn concat(parts: &[&[usize]]) -> Vec<usize> {
     parts.concat()
 }
 
+/// A shape as `reshape` takes it.
+pub(super) fn signed(shape: &[usize]) -> Vec<i64> {
+    shape.iter().map(|&n| n as i64).collect()
+}
+
+/// Throws unless `x` has that size along a dimension.
+#[track_caller]
+pub(super) fn assert_size(op: &str, x: &Tensor, dim: i64, size: usize) {
+    let rank = x.dim() as i64;
+    if !(-rank..rank).contains(&dim) {
+        throw(Error::argument(op, "dim", format!("{dim}; the tensor has {rank} dimensions")));
+    }
+    if x.size(dim) != size {
+        throw(Error::shape(
+            op,
+            format!(
+                "a tensor of shape {:?}, of which dimension {dim} must have size {size}",
+                x.shape()
+            ),
+        ));
+    }
+}
+
 /// `x`, and `value` where `mask` is true; what is overwritten has no gradient.
 pub(super) fn fill(x: &Tensor, mask: &Tensor, value: f64) -> Tensor {
     mask.where_(value, x)
@@ -253,7 +275,7 @@ pub(super) fn cross_entropy(logits: &Tensor, target: &Tensor) -> Tensor {
     crate::ops::pointwise::logit_error(logits, target, 1.0)
 }
 
-/// The order of dimensions behind the end: a shape's last `n` sizes.
+/// A shape's last `n` sizes.
 pub(super) fn last(shape: &[usize], n: usize) -> &[usize] {
     &shape[shape.len() - n.min(shape.len())..]
 }

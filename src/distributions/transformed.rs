@@ -143,11 +143,7 @@ impl Distribution for TransformedDistribution {
     common!(TransformedDistribution);
     fn support(&self) -> Constraint {
         let Some(transform) = self.transforms.last() else { return self.base.support() };
-        let support = transform.codomain();
-        match self.shape.event.len().saturating_sub(support.event_dim()) {
-            0 => support,
-            more => constraints::independent(support, more),
-        }
+        constraints::of_dims(transform.codomain(), self.shape.event.len())
     }
     fn has_rsample(&self) -> bool {
         self.base.has_rsample()

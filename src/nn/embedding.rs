@@ -180,7 +180,7 @@ impl Forward for Embedding {
             let message = "shortens rows while it runs, which ONNX cannot";
             return Err(Error::argument("onnx Embedding", "max_norm", message));
         }
-        Ok(graph.embedding(&self.weight, indices))
+        graph.embedding(&self.weight, indices)
     }
 }
 

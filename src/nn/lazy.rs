@@ -50,6 +50,9 @@ pub trait LazySize: Forward + Sized {
     /// has a parameter of that shape.
     #[doc(hidden)]
     fn size_of_state(name: &str, shape: &[usize]) -> Option<usize>;
+    /// Whether groups may share out the channels, so that a weight shows a part of them.
+    #[doc(hidden)]
+    const GROUPED: bool = false;
 }
 
 impl<M: LazySize> Lazy<M> {
@@ -93,10 +96,12 @@ impl<M: LazySize> Lazy<M> {
     /// A module whose parameters have the shapes of those in a state.
     fn fitting(&self, shapes: &[(String, Vec<usize>)]) -> Option<M> {
         let make = self.make.lock().unwrap_or_else(PoisonError::into_inner);
-        let size = shapes.iter().find_map(|(name, shape)| M::size_of_state(name, shape))?;
-        // Groups share out the channels, so that a weight shows a part of them.
-        let most = shapes.iter().flat_map(|(_, shape)| shape).copied().max().unwrap_or(1);
-        (1..=most.max(1)).find_map(|groups| {
+        let (size, outputs) = shapes.iter().find_map(|(name, shape)| {
+            Some((M::size_of_state(name, shape)?, shape.first().copied()?))
+        })?;
+        // Groups share out the outputs, too.
+        let most = if M::GROUPED { outputs.max(1) } else { 1 };
+        (1..=most).filter(|&groups| outputs.is_multiple_of(groups)).find_map(|groups| {
             let module = catch(|| make(size * groups)).ok()?;
             let own = module.state_dict();
             let fits = |(name, shape): &(String, Vec<usize>)| {
@@ -180,13 +185,15 @@ impl LazySize for Linear {
     }
 }
 
-/// Size `place` of the weight, where the channels of the input are `$dims` before the last dimension.
+/// Size `$place` of the weight, where the channels of the input are `$dims` before the last dimension; whether that is the
+/// size of one group.
 macro_rules! of_weight {
-    ($($module:ident, $name:literal, $dims:literal, $place:literal;)*) => {$(
+    ($($module:ident, $name:literal, $dims:literal, $place:literal, $grouped:literal;)*) => {$(
         impl LazySize for $module {
             const LAZY_NAME: &'static str = $name;
+            const GROUPED: bool = $grouped;
             fn size_of_input(input: &Tensor) -> Option<usize> {
-                input.dim().checked_sub($dims + 1).map(|d| input.size(d as i64))
+                channels(input, $dims)
             }
             fn size_of_state(name: &str, shape: &[usize]) -> Option<usize> {
                 shape.get($place).copied().filter(|_| name == "weight")
@@ -196,12 +203,12 @@ macro_rules! of_weight {
 }
 
 of_weight! {
-    Conv1d, "LazyConv1d", 1, 1;
-    Conv2d, "LazyConv2d", 2, 1;
-    Conv3d, "LazyConv3d", 3, 1;
-    ConvTranspose1d, "LazyConvTranspose1d", 1, 0;
-    ConvTranspose2d, "LazyConvTranspose2d", 2, 0;
-    ConvTranspose3d, "LazyConvTranspose3d", 3, 0;
+    Conv1d, "LazyConv1d", 1, 1, true;
+    Conv2d, "LazyConv2d", 2, 1, true;
+    Conv3d, "LazyConv3d", 3, 1, true;
+    ConvTranspose1d, "LazyConvTranspose1d", 1, 0, false;
+    ConvTranspose2d, "LazyConvTranspose2d", 2, 0, false;
+    ConvTranspose3d, "LazyConvTranspose3d", 3, 0, false;
 }
 
 /// Any list of the state, where the channels of the input are dimension 1, or `$dims` before the last one.
@@ -331,8 +338,23 @@ pub(super) fn assert_sizes<M: Module + ?Sized>(call: &'static str, module: &M) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
     use super::*;
     use crate::nn::Sequential;
+
+    #[test]
+    fn a_state_that_does_not_fit_is_tried_once() {
+        let made = Arc::new(AtomicUsize::new(0));
+        let count = made.clone();
+        let layer = Lazy::<Linear>::built_by(move |inputs| {
+            count.fetch_add(1, Relaxed);
+            Linear::new(inputs, 7)
+        });
+        assert!(layer.load_state_dict(&Linear::new(2, 64).state_dict(), true).is_err());
+        assert_eq!(made.load(Relaxed), 1);
+    }
 
     #[test]
     fn parameters_are_refused_until_there_are_some() {

@@ -34,11 +34,10 @@ pub(super) fn number_of(dtype: Dtype) -> Result<i64> {
 }
 
 /// What is to be written: the model, and the constants that it says lie in a file beside it.
-pub struct Parts {
-    /// The model.
-    pub model: Vec<u8>,
+pub(crate) struct Parts {
+    pub(crate) model: Vec<u8>,
     /// Constants with the places where they begin.
-    pub beside: Vec<(usize, Tensor)>,
+    pub(crate) beside: Vec<(usize, Tensor)>,
 }
 
 impl Graph {
@@ -47,7 +46,7 @@ impl Graph {
     /// # Errors
     /// [`Error::Dtype`] for a type that ONNX lacks, [`Error::Argument`] for more than a file takes.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let bytes: usize = self.constants.iter().map(|(_, t)| t.numel() * t.dtype().size()).sum();
+        let bytes = self.bytes_of_constants();
         if bytes > i32::MAX as usize {
             let message = format!("{bytes} bytes of constants; one file takes 2 GiB");
             return Err(Error::argument("onnx", "graph", message));
@@ -57,17 +56,18 @@ impl Graph {
 
     /// The model as bytes; constants lie in a file of this name beside it where they are together more than 1 GiB, or if
     /// that is wanted.
-    ///
-    /// # Errors
-    /// [`Error::Dtype`] for a type that ONNX lacks.
-    pub fn to_parts(&self, beside: &str, is_wanted: bool) -> Result<Parts> {
-        let bytes: usize = self.constants.iter().map(|(_, t)| t.numel() * t.dtype().size()).sum();
-        self.written((is_wanted || bytes > MOST_BYTES).then_some(beside))
+    pub(crate) fn to_parts(&self, beside: &str, is_wanted: bool) -> Result<Parts> {
+        let is_large = self.bytes_of_constants() > MOST_BYTES;
+        self.written((is_wanted || is_large).then_some(beside))
+    }
+
+    fn bytes_of_constants(&self) -> usize {
+        self.constants.iter().map(|(_, t)| t.numel() * t.dtype().size()).sum()
     }
 
     fn written(&self, beside: Option<&str>) -> Result<Parts> {
         let mut parts = Parts { model: Vec::new(), beside: Vec::new() };
-        let mut end = 0;
+        let mut end = 0usize;
         let mut graph = Message::new();
         for node in &self.nodes {
             graph = graph.bytes(1, node.as_bytes());
@@ -83,7 +83,7 @@ impl Graph {
             message = match beside.filter(|_| bytes >= LEAST_EXTERNAL) {
                 None => message.bytes(9, bytes_of(tensor)),
                 Some(file) => {
-                    let start = end_of(end);
+                    let start = end.next_multiple_of(ALIGNMENT);
                     end = start + bytes;
                     parts.beside.push((start, tensor.clone()));
                     let texts = [start.to_string(), bytes.to_string()];
@@ -112,11 +112,6 @@ impl Graph {
             .into_bytes();
         Ok(parts)
     }
-}
-
-/// Where the next constant begins.
-fn end_of(end: usize) -> usize {
-    end.next_multiple_of(ALIGNMENT)
 }
 
 /// The elements, row by row.

@@ -88,11 +88,12 @@ impl Graph {
     ) -> Result<Value> {
         let shape =
             [x.shape[1].clone(), Dim::Fixed(1), Dim::Fixed(cos.shape().last().map_or(0, |&n| n))];
-        let [cos, sin] = [cos, sin].map(|table| {
-            let rows = self.embedding(table, positions);
+        let mut rows = |table| {
+            let rows = self.embedding(table, positions)?;
             let axes = self.numbers(&[1]);
-            self.node("Unsqueeze", &[&rows, &axes], &[], rows.dtype, shape.clone())
-        });
+            Ok(self.node("Unsqueeze", &[&rows, &axes], &[], rows.dtype, shape.clone()))
+        };
+        let (cos, sin) = (rows(cos)?, rows(sin)?);
         let halves = self.split(x, 2, -1)?;
         let (a, b) = (&halves[0], &halves[1]);
         let products = [(a, &cos), (b, &sin), (b, &cos), (a, &sin)];

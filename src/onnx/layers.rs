@@ -6,6 +6,26 @@ use crate::error::{Error, Result};
 use crate::ops::{ConvOptions, PoolOptions};
 use crate::tensor::{Dtype, Tensor};
 
+/// An error unless both are of one type.
+fn alike(op: &str, a: &Value, b: &Value) -> Result<()> {
+    if a.dtype == b.dtype {
+        return Ok(());
+    }
+    Err(Error::dtype(op, format!("{} and {} must be equal; cast one", a.dtype, b.dtype)))
+}
+
+/// An error unless all are of one type, which ONNX asks of these operators.
+fn of_one_type(op: &str, x: &Value, others: &[Option<&Tensor>]) -> Result<()> {
+    match others.iter().flatten().find(|t| t.dtype() != x.dtype) {
+        None => Ok(()),
+        Some(other) => {
+            let message =
+                format!("{} of {} and a constant of {}", x.text(), x.dtype, other.dtype());
+            Err(Error::dtype(op, message))
+        }
+    }
+}
+
 fn ints(numbers: impl IntoIterator<Item = usize>) -> Attribute {
     Attribute::Ints(numbers.into_iter().map(|n| n as i64).collect())
 }
@@ -36,12 +56,7 @@ impl Graph {
     /// # Errors
     /// [`Error::Shape`] where they do not, [`Error::Dtype`] for two types.
     pub fn binary(&mut self, operator: &str, a: &Value, b: &Value) -> Result<Value> {
-        if a.dtype != b.dtype {
-            return Err(Error::dtype(
-                operator,
-                format!("{} and {} must be equal", a.dtype, b.dtype),
-            ));
-        }
+        alike(operator, a, b)?;
         let shape = broadcast(operator, a, b)?;
         Ok(self.node(operator, &[a, b], &[], a.dtype, shape))
     }
@@ -64,6 +79,7 @@ impl Graph {
             let message = format!("{} and {} do not fit", a.text(), b.text());
             Error::shape("onnx matmul", message)
         };
+        alike("onnx matmul", a, b)?;
         let ([.., m, k], [.., l, n]) = (&a.shape[..], &b.shape[..]) else { return Err(wrong()) };
         if k != l {
             return Err(wrong());
@@ -113,6 +129,7 @@ impl Graph {
         options: &ConvOptions<D>,
     ) -> Result<Value> {
         let op = "onnx conv";
+        of_one_type(op, x, &[Some(weight), bias])?;
         let channels = x.fixed(op, 1)?;
         if x.dim() != D + 2 || weight.shape()[1] * options.groups != channels {
             let message = format!(
@@ -224,6 +241,7 @@ impl Graph {
         [weight, bias]: [Option<&Tensor>; 2],
         eps: f64,
     ) -> Result<Value> {
+        of_one_type("onnx batch_norm", x, &[Some(mean), Some(var), weight, bias])?;
         if x.fixed("onnx batch_norm", 1)? != mean.numel() {
             let message = format!("{} and {} channels do not fit", x.text(), mean.numel());
             return Err(Error::shape("onnx batch_norm", message));
@@ -249,6 +267,7 @@ impl Graph {
         [weight, bias]: [Option<&Tensor>; 2],
         eps: f64,
     ) -> Result<Value> {
+        of_one_type("onnx layer_norm", x, &[weight, bias])?;
         let first = self.normalised("onnx layer_norm", x, shape)?;
         let weight = match weight {
             Some(weight) => self.constant(weight),
@@ -321,7 +340,7 @@ impl Graph {
         Ok(self.unary_with(operator, x, &[("axis", Attribute::Int(axis))]))
     }
 
-    /// Dimensions from `start` to `end` as one. It must be known unless all before it are.
+    /// Dimensions from `start` to `end` as one.
     ///
     /// # Errors
     /// [`Error::Argument`] for dimensions that are out of range.
@@ -396,7 +415,7 @@ impl Graph {
     /// x sigmoid(x).
     ///
     /// # Errors
-    /// None.
+    /// As [`binary`](Self::binary).
     pub fn silu(&mut self, x: &Value) -> Result<Value> {
         let gate = self.unary("Sigmoid", x);
         self.binary("Mul", x, &gate)
@@ -409,10 +428,18 @@ impl Graph {
     }
 
     /// Rows of a table: `[rows, width]` and `[..]` give `[.., width]`.
-    pub fn embedding(&mut self, table: &Tensor, indices: &Value) -> Value {
+    ///
+    /// # Errors
+    /// [`Error::Dtype`] for indices that are no i32 or i64.
+    pub fn embedding(&mut self, table: &Tensor, indices: &Value) -> Result<Value> {
+        if !matches!(indices.dtype, Dtype::I32 | Dtype::I64) {
+            let message = format!("indices {} of {}; must be i64", indices.text(), indices.dtype);
+            return Err(Error::dtype("onnx embedding", message));
+        }
         let table = self.constant(table);
         let shape = indices.shape.iter().chain(&table.shape[1..]).cloned().collect::<Vec<_>>();
-        self.node("Gather", &[&table, indices], &[("axis", Attribute::Int(0))], table.dtype, shape)
+        let axis = [("axis", Attribute::Int(0))];
+        Ok(self.node("Gather", &[&table, indices], &axis, table.dtype, shape))
     }
 
     /// Values beside each other along a dimension, whose sizes are known.
@@ -426,6 +453,7 @@ impl Graph {
         let axis = axis("onnx concat", first, dim)?;
         let mut size = 0;
         for value in values {
+            alike("onnx concat", first, value)?;
             size += value.fixed("onnx concat", axis)?;
         }
         let mut shape = first.shape.clone();

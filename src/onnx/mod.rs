@@ -24,6 +24,5 @@ mod language;
 mod layers;
 mod shapes;
 
-pub use file::Parts;
 pub(crate) use file::bytes_of;
 pub use graph::{Attribute, Dim, Graph, Value};

@@ -156,7 +156,9 @@ impl Storage {
     /// Where there are no bytes, or they come and go.
     pub(crate) fn stay_put(&self, op: &str) -> Result<Lent> {
         let refuse = |why: &str| Err(Error::argument(op, "self", why.to_owned()));
-        match &*self.0.owner.lock() {
+        // Locked until the loan is counted: see `check_movable`.
+        let owner = self.0.owner.lock();
+        match &*owner {
             Owner::Meta(_) => {
                 return refuse("is on meta and has no memory; move it to a device first");
             }
@@ -171,11 +173,9 @@ impl Storage {
         Ok(Lent(self.clone()))
     }
 
-    /// An error where the bytes may not go elsewhere, since others know where they are.
+    /// An error where the bytes may not go elsewhere, since others know where they are. For whoever has locked the
+    /// owner, so that nobody lends them meanwhile.
     pub(super) fn check_movable(&self) -> Result<()> {
-        if self.shared_range().is_some() {
-            return Ok(());
-        }
         let who = match (self.0.ties.is_foreign(), self.0.ties.lent()) {
             (true, _) => "another library or value owns its memory",
             (false, 0) => return Ok(()),

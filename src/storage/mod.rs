@@ -535,7 +535,8 @@ impl Storage {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Os`] when there is no memory or descriptor left.
+    /// [`Error::Os`] when there is no memory or descriptor left; [`Error::Argument`] for memory that another library or
+    /// value owns or has been lent.
     pub fn share_memory(&self) -> Result<()> {
         // Other processes can open it as it is.
         if self.0.device.is_cuda() {
@@ -546,7 +547,6 @@ impl Storage {
                 "share_memory: a tensor on meta has no memory; give it some with `Module::to_empty`".to_owned(),
             ));
         }
-        self.check_movable()?;
         let mut owner = self.0.owner.lock();
         if matches!(&*owner, Owner::OnDemand(_)) {
             return Err(Error::Other(
@@ -555,6 +555,7 @@ impl Storage {
             ));
         }
         if !matches!(&*owner, Owner::Shared { .. }) {
+            self.check_movable()?;
             let memory = SharedMemory::create("tensor", self.0.nbytes)?;
             // SAFETY: both ranges are `nbytes` long and distinct; the old block is alive in `owner`.
             unsafe { memory.as_ptr().copy_from_nonoverlapping(self.as_ptr(), self.0.nbytes) };

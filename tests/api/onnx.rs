@@ -3,8 +3,8 @@
 use torchrs::checkpoint::export_onnx;
 use torchrs::models::{GPT2Config, GPT2LMHeadModel};
 use torchrs::nn::{
-    AdaptiveAvgPool2d, AdaptiveMaxPool2d, BatchNorm2d, Conv2d, Embedding, Forward, Linear, Module,
-    Sequential,
+    AdaptiveAvgPool2d, AdaptiveMaxPool2d, BatchNorm2d, Conv2d, Embedding, Forward, LayerNorm,
+    Linear, Module, Sequential,
 };
 use torchrs::onnx::{Dim, Graph};
 use torchrs::ops::PadMode;
@@ -73,6 +73,25 @@ fn constants_have_the_names_of_the_state_dict() {
     assert_eq!(count("wte.weight") + count("lm_head.weight"), 3, "a constant, a table, a head");
     assert!(count("batch") > 1 && count("tokens") > 1);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing beside it");
+}
+
+#[test]
+fn types_that_onnx_does_not_mix_are_refused() {
+    let mut graph = Graph::new();
+    let dims = || [Dim::from("batch"), Dim::Fixed(3)];
+    let half = graph.input("half", Dtype::BF16, dims());
+    let full = graph.input("full", Dtype::F32, dims());
+    let refused = [
+        Linear::new(3, 2).onnx(&mut graph, &half),
+        graph.binary("Add", &half, &full),
+        graph.concat(&[&half, &full], 1),
+        LayerNorm::new(3).onnx(&mut graph, &half),
+        Embedding::new(4, 2).onnx(&mut graph, &full),
+    ];
+    for (i, refused) in refused.into_iter().enumerate() {
+        let error = refused.expect_err("two types");
+        assert!(matches!(error, torchrs::Error::Dtype { .. }), "{i}: {error}");
+    }
 }
 
 #[test]

@@ -329,6 +329,16 @@ fn what_is_wrong_is_refused_by_name() {
     assert!(of(|| Box::new(Uniform::new(2.0, 1.0))).contains("`low`"));
     assert!(of(|| Box::new(Geometric::from_probs(0.0))).contains("`probs`"));
     assert!(of(|| Box::new(LKJCholesky::new(1, 1.0))).contains("`dim`"));
+    assert!(of(|| Box::new(RelaxedBernoulli::from_probs(0.0, 0.5))).contains("`temperature`"));
+    let relaxed = || RelaxedOneHotCategorical::from_logits(-1.0, &list(&[0.0, 1.0])).probs();
+    assert!(message(&relaxed).contains("`temperature`"));
+    let real = constraints::real;
+    assert!(
+        message(&|| constraints::stack(vec![real()], 0).check(&list(&[1., 2.]))).contains("size 1")
+    );
+    let parts =
+        || constraints::cat(vec![real(), real()], 0, &[1, 2]).check(&list(&[1., 2., 3., 4.]));
+    assert!(message(&parts).contains("size 3"));
     assert!(of(|| Box::new(Normal::new(list(&[1., 2.]), list(&[1., 2., 3.])))).contains("scale"));
     let error = message(&|| Gamma::new(1.0, 1.0).icdf(&list(&[0.5])));
     assert!(error.contains("icdf") && error.contains("Gamma"), "{error}");

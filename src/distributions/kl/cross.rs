@@ -14,13 +14,12 @@ use crate::tensor::Tensor;
 /// Pairs of which the second has no density where the first has some.
 macro_rules! infinite {
     ($t:ident: $($p:ident from $($q:ident)+;)+) => {
-        $($($t.add(|p: &$p, q: &$q| infinity(p, q));)+)+
+        $($($t.add(|p: &$p, _: &$q| infinity(p));)+)+
     };
 }
 
 /// Infinities of the batch of `p`.
-fn infinity(p: &dyn Distribution, q: &dyn Distribution) -> Tensor {
-    let _ = q;
+fn infinity(p: &dyn Distribution) -> Tensor {
     let like = if p.name() == "Pareto" {
         // Its mean can be infinite, its scale has a gradient of zero all the same.
         p.mode()

@@ -81,14 +81,6 @@ pub fn identity_transform() -> Arc<dyn Transform> {
     Arc::new(ComposeTransform::new(Vec::new()))
 }
 
-/// A constraint whose events have at least so many dimensions.
-fn of_dims(constraint: Constraint, event_dim: usize) -> Constraint {
-    match event_dim.saturating_sub(constraint.event_dim()) {
-        0 => constraint,
-        more => constraints::independent(constraint, more),
-    }
-}
-
 impl Transform for ComposeTransform {
     named!(ComposeTransform);
     fn domain(&self) -> Constraint {
@@ -100,7 +92,7 @@ impl Transform for ComposeTransform {
             let (from, to) = (part.domain().event_dim(), part.codomain().event_dim());
             dims = (dims + from).saturating_sub(to).max(from);
         }
-        of_dims(first.domain(), dims)
+        constraints::of_dims(first.domain(), dims)
     }
     fn codomain(&self) -> Constraint {
         let (Some(first), Some(last)) = (self.parts.first(), self.parts.last()) else {
@@ -111,7 +103,7 @@ impl Transform for ComposeTransform {
             let (from, to) = (part.domain().event_dim(), part.codomain().event_dim());
             dims = (dims + to).saturating_sub(from).max(to);
         }
-        of_dims(last.codomain(), dims)
+        constraints::of_dims(last.codomain(), dims)
     }
     fn is_bijective(&self) -> bool {
         self.parts.iter().all(|part| part.is_bijective())

@@ -199,3 +199,25 @@ macro_rules! without_parameters {
     };
 }
 use without_parameters;
+
+/// Those of a bijection of single numbers that grows; with an arrow, of one between two constraints.
+macro_rules! growing {
+    () => {
+        fn is_bijective(&self) -> bool {
+            true
+        }
+        fn sign(&self) -> Param {
+            1.into()
+        }
+    };
+    ($domain:expr => $codomain:expr) => {
+        fn domain(&self) -> Constraint {
+            $domain
+        }
+        fn codomain(&self) -> Constraint {
+            $codomain
+        }
+        growing!();
+    };
+}
+use growing;

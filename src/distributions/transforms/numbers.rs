@@ -1,6 +1,6 @@
 //! Transforms of single numbers.
 
-use super::{Transform, named, without_parameters};
+use super::{Transform, growing, named, without_parameters};
 use crate::distributions::constraints::{self, Constraint};
 use crate::distributions::params::{Param, eps, joint, sum_last, tiny};
 use crate::tensor::Tensor;
@@ -11,18 +11,7 @@ pub struct ExpTransform;
 
 impl Transform for ExpTransform {
     without_parameters!(ExpTransform);
-    fn domain(&self) -> Constraint {
-        constraints::real()
-    }
-    fn codomain(&self) -> Constraint {
-        constraints::positive()
-    }
-    fn is_bijective(&self) -> bool {
-        true
-    }
-    fn sign(&self) -> Param {
-        1.into()
-    }
+    growing!(constraints::real() => constraints::positive());
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
         x.exp()
@@ -113,18 +102,7 @@ pub(super) fn clipped_sigmoid(x: &Tensor) -> Tensor {
 
 impl Transform for SigmoidTransform {
     without_parameters!(SigmoidTransform);
-    fn domain(&self) -> Constraint {
-        constraints::real()
-    }
-    fn codomain(&self) -> Constraint {
-        constraints::unit_interval()
-    }
-    fn is_bijective(&self) -> bool {
-        true
-    }
-    fn sign(&self) -> Param {
-        1.into()
-    }
+    growing!(constraints::real() => constraints::unit_interval());
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
         clipped_sigmoid(x)
@@ -151,18 +129,7 @@ pub(in crate::distributions) fn softplus(x: &Tensor) -> Tensor {
 
 impl Transform for SoftplusTransform {
     without_parameters!(SoftplusTransform);
-    fn domain(&self) -> Constraint {
-        constraints::real()
-    }
-    fn codomain(&self) -> Constraint {
-        constraints::positive()
-    }
-    fn is_bijective(&self) -> bool {
-        true
-    }
-    fn sign(&self) -> Param {
-        1.into()
-    }
+    growing!(constraints::real() => constraints::positive());
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
         softplus(x)
@@ -183,18 +150,7 @@ pub struct TanhTransform;
 
 impl Transform for TanhTransform {
     without_parameters!(TanhTransform);
-    fn domain(&self) -> Constraint {
-        constraints::real()
-    }
-    fn codomain(&self) -> Constraint {
-        constraints::interval(-1, 1)
-    }
-    fn is_bijective(&self) -> bool {
-        true
-    }
-    fn sign(&self) -> Param {
-        1.into()
-    }
+    growing!(constraints::real() => constraints::interval(-1, 1));
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
         x.tanh()
@@ -252,10 +208,7 @@ impl AffineTransform {
     }
 
     fn reals(&self) -> Constraint {
-        match self.event_dim {
-            0 => constraints::real(),
-            n => constraints::independent(constraints::real(), n),
-        }
+        constraints::of_dims(constraints::real(), self.event_dim)
     }
 }
 

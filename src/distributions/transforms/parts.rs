@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Transform, named};
+use super::{Transform, growing, named};
 use crate::distributions::constraints::{self, Constraint};
-use crate::distributions::params::{Param, sum_last};
+use crate::distributions::params::{Param, assert_size, sum_last};
 use crate::distributions::{Distribution, IntoDistribution};
 use crate::error::{Error, throw};
 use crate::tensor::Tensor;
@@ -16,24 +16,6 @@ fn event_dim(transforms: &[Arc<dyn Transform>]) -> usize {
         .map(|t| t.domain().event_dim().max(t.codomain().event_dim()))
         .max()
         .unwrap_or(0)
-}
-
-/// Throws unless `x` has that size along a dimension.
-#[track_caller]
-fn assert_size(op: &str, x: &Tensor, dim: i64, size: usize) {
-    let rank = x.dim() as i64;
-    if !(-rank..rank).contains(&dim) {
-        throw(Error::argument(op, "dim", format!("{dim}; the tensor has {rank} dimensions")));
-    }
-    if x.size(dim) != size {
-        throw(Error::shape(
-            op,
-            format!(
-                "a tensor of shape {:?}, of which dimension {dim} must have size {size}",
-                x.shape()
-            ),
-        ));
-    }
 }
 
 /// Parts along a dimension, each with its own transform.
@@ -200,12 +182,7 @@ impl Transform for CumulativeDistributionTransform {
     fn codomain(&self) -> Constraint {
         constraints::unit_interval()
     }
-    fn is_bijective(&self) -> bool {
-        true
-    }
-    fn sign(&self) -> Param {
-        1.into()
-    }
+    growing!();
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
         self.distribution.cdf(x)

@@ -3,7 +3,7 @@
 use super::numbers::clipped_sigmoid;
 use super::{Transform, named, without_parameters};
 use crate::distributions::constraints::{self, Constraint};
-use crate::distributions::params::{concat, options, tiny};
+use crate::distributions::params::{concat, options, signed, tiny};
 use crate::error::{Error, throw};
 use crate::ops::PadMode;
 use crate::tensor::Tensor;
@@ -147,11 +147,6 @@ impl ReshapeTransform {
         }
         concat(&[&shape[..shape.len() - from.len()], to])
     }
-}
-
-/// A shape as `reshape` takes it.
-pub(super) fn signed(shape: &[usize]) -> Vec<i64> {
-    shape.iter().map(|&n| n as i64).collect()
 }
 
 impl Transform for ReshapeTransform {

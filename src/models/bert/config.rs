@@ -8,8 +8,8 @@ use serde_json::json;
 
 use crate::error::{Error, Result, throw};
 use crate::models::HiddenActivation;
-use crate::models::encoder::{Labels, ProblemType, Sizes, numbered, read_labels};
-use crate::models::pretrained::settings;
+use crate::models::encoder::{ProblemType, Sizes, label2id, numbered, read_labels};
+use crate::models::pretrained::settings::{self, Fault};
 
 /// The settings of a BERT (`transformers.BertConfig`), by Hugging Face's names.
 ///
@@ -107,31 +107,7 @@ impl BertConfig {
             "pooler_size_per_head",
             "pooler_type",
         ];
-        let path = path.as_ref();
-        let config: Self = settings::read(path, &fixed, &neutral, read_labels)?;
-        match config.fault() {
-            Some((what, why)) => Err(Error::file(path, format!("`{what}` is {why}"))),
-            None => Ok(config),
-        }
-    }
-
-    /// With classes of these names.
-    #[must_use]
-    pub fn with_labels<S: Into<String>>(mut self, labels: impl IntoIterator<Item = S>) -> Self {
-        self.id2label = labels.into_iter().map(Into::into).enumerate().collect();
-        self
-    }
-
-    /// With so many classes.
-    #[must_use]
-    pub fn with_num_labels(mut self, count: usize) -> Self {
-        self.id2label = numbered(count);
-        self
-    }
-
-    /// How many classes a classifier has.
-    pub fn num_labels(&self) -> usize {
-        self.id2label.len()
+        settings::read(path.as_ref(), &fixed, &neutral, read_labels, Self::fault)
     }
 
     /// Without any dropout.
@@ -157,9 +133,7 @@ impl BertConfig {
     pub(super) fn table(&self) -> Result<settings::Table> {
         let mut table = settings::table_of(self)?;
         table.insert("model_type".into(), json!("bert"));
-        let numbers: Labels = self.id2label.clone();
-        let label2id: BTreeMap<String, usize> = numbers.into_iter().map(|(i, l)| (l, i)).collect();
-        table.insert("label2id".into(), json!(label2id));
+        table.insert("label2id".into(), label2id(&self.id2label));
         Ok(table)
     }
 
@@ -171,35 +145,28 @@ impl BertConfig {
     }
 
     /// A setting that cannot be, and why.
-    fn fault(&self) -> Option<(&'static str, String)> {
-        for (what, size) in [
+    fn fault(&self) -> Option<Fault> {
+        let sizes = [
             ("vocab_size", self.vocab_size),
             ("hidden_size", self.hidden_size),
             ("num_attention_heads", self.num_attention_heads),
             ("intermediate_size", self.intermediate_size),
             ("max_position_embeddings", self.max_position_embeddings),
             ("type_vocab_size", self.type_vocab_size),
-        ] {
-            if size == 0 {
-                return Some((what, "0; must be positive".into()));
-            }
-        }
-        if !self.hidden_size.is_multiple_of(self.num_attention_heads) {
-            let heads = self.num_attention_heads;
-            let why = format!("{heads}: they cannot share a hidden_size of {}", self.hidden_size);
-            return Some(("num_attention_heads", why));
-        }
-        for (what, p) in [
+        ];
+        let chances = [
             ("hidden_dropout_prob", self.hidden_dropout_prob),
             ("attention_probs_dropout_prob", self.attention_probs_dropout_prob),
             ("classifier_dropout", self.classifier_dropout.unwrap_or(0.0)),
-        ] {
-            if !(0.0..=1.0).contains(&p) {
-                return Some((what, format!("{p}; must be from 0 to 1")));
-            }
-        }
-        let pad = self.pad_token_id?;
-        (pad < 0 || pad as usize >= self.vocab_size)
-            .then(|| ("pad_token_id", format!("{pad}; must be a token, below {}", self.vocab_size)))
+        ];
+        let of_pad = || {
+            let pad =
+                self.pad_token_id.filter(|&pad| pad < 0 || pad as usize >= self.vocab_size)?;
+            Some(("pad_token_id", format!("{pad}; must be a token, below {}", self.vocab_size)))
+        };
+        settings::zero(&sizes)
+            .or_else(|| self.sizes().fault())
+            .or_else(|| settings::no_probability(&chances))
+            .or_else(of_pad)
     }
 }

@@ -1,7 +1,5 @@
 //! BERT with what guesses masked tokens, and with what classifies texts.
 
-use std::path::Path;
-
 use super::layer::norm;
 use super::{BertConfig, BertInputs, BertModel, RENAMED};
 #[cfg(doc)]
@@ -9,7 +7,7 @@ use crate::error::Error;
 use crate::error::Result;
 use crate::models::HiddenActivation;
 use crate::models::decoder;
-use crate::models::encoder::{classification_loss, linear};
+use crate::models::encoder::{classification_loss, classifier, linear};
 use crate::models::pretrained::{Names, Published, settings::Table};
 use crate::nn::{Dropout, Forward, LayerNorm, Linear, Module, Parameter};
 use crate::tensor::{Dtype, Tensor};
@@ -149,7 +147,6 @@ impl Forward for BertForMaskedLM {
 }
 
 impl Published for BertForMaskedLM {
-    type Config = BertConfig;
     const NAMES: Names = Names {
         base: "bert.",
         heads: &["cls."],
@@ -157,14 +154,6 @@ impl Published for BertForMaskedLM {
         others: &["pooler.", "cls.seq_relationship.", "classifier.", "qa_outputs."],
         renamed: RENAMED,
     };
-
-    fn read_config(path: &Path) -> Result<BertConfig> {
-        BertConfig::from_file(path)
-    }
-
-    fn build(config: BertConfig) -> Self {
-        Self::new(config)
-    }
 
     fn config_table(&self) -> Result<Table> {
         self.config().table()
@@ -207,14 +196,14 @@ impl BertForSequenceClassification {
     /// As [`BertModel::new`].
     ///
     /// # Panics
-    /// As that.
+    /// As that; throws [`Error::Argument`] for settings without classes.
     #[track_caller]
     pub fn new(config: BertConfig) -> Self {
         let bert = BertModel::new(config);
         let config = bert.config();
         let dropout = config.classifier_dropout.unwrap_or(config.hidden_dropout_prob);
-        let (inputs, outputs) = (config.hidden_size, config.num_labels());
-        let classifier = linear(config.initializer_range, inputs, outputs, true);
+        let (range, width) = (config.initializer_range, config.hidden_size);
+        let classifier = classifier("BertConfig", range, width, &config.id2label);
         BertForSequenceClassification { bert, dropout: Dropout::new(dropout), classifier }
     }
 
@@ -258,7 +247,6 @@ impl Forward for BertForSequenceClassification {
 }
 
 impl Published for BertForSequenceClassification {
-    type Config = BertConfig;
     const NAMES: Names = Names {
         base: "bert.",
         heads: &["classifier."],
@@ -268,19 +256,7 @@ impl Published for BertForSequenceClassification {
         renamed: RENAMED,
     };
 
-    fn read_config(path: &Path) -> Result<BertConfig> {
-        BertConfig::from_file(path)
-    }
-
-    fn build(config: BertConfig) -> Self {
-        Self::new(config)
-    }
-
     fn config_table(&self) -> Result<Table> {
         self.config().table()
-    }
-
-    fn tied(&self) -> &'static [(&'static str, &'static str)] {
-        &[]
     }
 }

@@ -6,8 +6,6 @@ mod embeddings;
 mod heads;
 mod layer;
 
-use std::path::Path;
-
 pub use config::BertConfig;
 pub use embeddings::BertEmbeddings;
 pub use heads::{
@@ -16,9 +14,11 @@ pub use heads::{
 pub use layer::{BertAttention, BertEncoder, BertLayer, BertOutput};
 
 use super::decoder;
-use super::encoder::EncoderPooler;
+use super::encoder::{EncoderPooler, pooled};
 use super::pretrained::{Names, Published, settings::Table};
-use crate::error::{Error, Result, throw};
+#[cfg(doc)]
+use crate::error::Error;
+use crate::error::Result;
 use crate::models::HiddenActivation;
 use crate::nn::{Forward, Module};
 use crate::tensor::Tensor;
@@ -122,13 +122,7 @@ impl BertModel {
     /// Throws [`Error::Argument`] for a model without a pooler.
     #[track_caller]
     pub fn pooled(&self, features: &Tensor) -> Tensor {
-        match &self.pooler {
-            Some(pooler) => pooler.forward(features),
-            None => {
-                let what = "was made without a pooler; use `BertModel::new`";
-                throw(Error::argument("BertModel::pooled", "self", what))
-            }
-        }
+        pooled("BertModel", self.pooler.as_ref(), features)
     }
 }
 
@@ -142,7 +136,6 @@ impl Forward for BertModel {
 }
 
 impl Published for BertModel {
-    type Config = BertConfig;
     const NAMES: Names = Names {
         base: "bert.",
         heads: &[],
@@ -151,19 +144,7 @@ impl Published for BertModel {
         renamed: RENAMED,
     };
 
-    fn read_config(path: &Path) -> Result<BertConfig> {
-        BertConfig::from_file(path)
-    }
-
-    fn build(config: BertConfig) -> Self {
-        Self::new(config)
-    }
-
     fn config_table(&self) -> Result<Table> {
         self.config.table()
-    }
-
-    fn tied(&self) -> &'static [(&'static str, &'static str)] {
-        &[]
     }
 }

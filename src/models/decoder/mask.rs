@@ -2,8 +2,8 @@
 
 use crate::autograd::no_grad;
 use crate::error::{Error, throw};
+use crate::nn::llm::attention_mask;
 use crate::ops::AttentionOptions;
-use crate::storage::Device;
 use crate::tensor::{Dtype, Tensor};
 
 /// The attention of `queries` tokens to themselves and `past` others before them, the same in all
@@ -17,7 +17,7 @@ pub(in crate::models) fn attention(
     x: &Tensor,
 ) -> AttentionOptions {
     let (keys, batch) = (past + queries, x.size(0));
-    let causal = || causal(queries, keys, x.device());
+    let causal = || attention_mask(queries, keys, None, true, x.device());
     let options = AttentionOptions::default();
     let seen = match padding {
         None if queries == 1 => return options,
@@ -59,11 +59,6 @@ pub(in crate::models) fn attention_to_all(
     let seen = padding.ne(0).view([batch as i64, 1, 1, length as i64]);
     let seen = seen.expand(&[batch, 1, length, length]);
     AttentionOptions { attn_mask: Some(added(&seen, x.dtype())), ..AttentionOptions::default() }
-}
-
-/// True where a query sees a key; the last query sees all.
-fn causal(queries: usize, keys: usize, device: Device) -> Tensor {
-    Tensor::ones([queries, keys], (Dtype::Bool, device)).tril((keys - queries) as i64)
 }
 
 /// 0 where `seen` holds, else the lowest number: a query that sees nothing (one of padding) then sees

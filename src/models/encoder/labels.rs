@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::layers::linear;
 use crate::error::{Error, throw};
 use crate::models::pretrained::settings::Table;
-use crate::nn::functional as F;
+use crate::models::{BertConfig, ViTConfig};
+use crate::nn::{Linear, functional as F};
 use crate::tensor::Tensor;
 
 /// Names by number (`id2label`).
-pub(in crate::models) type Labels = BTreeMap<usize, String>;
+type Labels = BTreeMap<usize, String>;
 
 /// What a classifier's labels are (`problem_type`), which decides the loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +30,57 @@ pub enum ProblemType {
 /// As many names as `transformers` gives.
 pub(in crate::models) fn numbered(count: usize) -> Labels {
     (0..count).map(|i| (i, format!("LABEL_{i}"))).collect()
+}
+
+/// The names' numbers, which files have beside `id2label`.
+pub(in crate::models) fn label2id(labels: &Labels) -> Value {
+    let numbers: BTreeMap<&String, &usize> = labels.iter().map(|(i, label)| (label, i)).collect();
+    json!(numbers)
+}
+
+/// The methods of settings that have names of classes.
+macro_rules! labelled {
+    ($($config:ident)*) => {$(
+        impl $config {
+            /// With classes of these names.
+            #[must_use]
+            pub fn with_labels<S: Into<String>>(
+                mut self,
+                labels: impl IntoIterator<Item = S>,
+            ) -> Self {
+                self.id2label = labels.into_iter().map(Into::into).enumerate().collect();
+                self
+            }
+
+            /// With so many classes.
+            #[must_use]
+            pub fn with_num_labels(mut self, count: usize) -> Self {
+                self.id2label = numbered(count);
+                self
+            }
+
+            /// How many classes a classifier has.
+            pub fn num_labels(&self) -> usize {
+                self.id2label.len()
+            }
+        }
+    )*};
+}
+labelled! { BertConfig ViTConfig }
+
+/// The layer from features to a score for each label; `config` is the settings' name in errors.
+#[track_caller]
+pub(in crate::models) fn classifier(
+    config: &str,
+    range: f64,
+    width: usize,
+    labels: &Labels,
+) -> Linear {
+    if labels.is_empty() {
+        let message = "is empty; must name at least one class";
+        throw(Error::argument(config, "id2label", message));
+    }
+    linear(range, width, labels.len(), true)
 }
 
 /// Brings `num_labels` of older files to `id2label`.

@@ -1,7 +1,9 @@
 //! Layers of encoders.
 
 use crate::autograd::no_grad;
+use crate::error::{Error, throw};
 use crate::models::HiddenActivation;
+use crate::models::pretrained::settings::Fault;
 use crate::nn::{Dropout, Forward, Linear, Module, init::normal_};
 use crate::ops::AttentionOptions;
 use crate::tensor::Tensor;
@@ -18,6 +20,15 @@ pub(in crate::models) struct Sizes {
     pub attention_dropout: f64,
     /// Deviation of the initial weights.
     pub range: f64,
+}
+
+impl Sizes {
+    /// Heads that cannot share the width.
+    pub(in crate::models) fn fault(&self) -> Option<Fault> {
+        let Sizes { width, heads, .. } = *self;
+        let why = format!("{heads}: they cannot share a hidden_size of {width}");
+        (!width.is_multiple_of(heads)).then_some(("num_attention_heads", why))
+    }
 }
 
 /// A layer whose weight starts normal, and its bias at 0.
@@ -142,6 +153,20 @@ impl EncoderPooler {
     ) -> Self {
         EncoderPooler { dense: linear(range, inputs, outputs, true), act }
     }
+}
+
+/// What the pooler of `model` makes of features.
+#[track_caller]
+pub(in crate::models) fn pooled(
+    model: &str,
+    pooler: Option<&EncoderPooler>,
+    features: &Tensor,
+) -> Tensor {
+    let Some(pooler) = pooler else {
+        let what = format!("was made without a pooler; use `{model}::new`");
+        throw(Error::argument(&format!("{model}::pooled"), "self", what))
+    };
+    pooler.forward(features)
 }
 
 impl Forward for EncoderPooler {

@@ -133,12 +133,7 @@ impl GPT2Config {
             "summary_type",
             "summary_use_proj",
         ];
-        let path = path.as_ref();
-        let config: Self = settings::read(path, &fixed, &neutral, |_| Ok(()))?;
-        match config.fault() {
-            Some((what, why)) => Err(Error::file(path, format!("`{what}` is {why}"))),
-            None => Ok(config),
-        }
+        settings::read(path.as_ref(), &fixed, &neutral, |_| Ok(()), Self::fault)
     }
 
     pub(super) fn table(&self) -> Result<settings::Table> {
@@ -155,30 +150,22 @@ impl GPT2Config {
     }
 
     /// A setting that cannot be, and why.
-    fn fault(&self) -> Option<(&'static str, String)> {
-        for (what, size) in [
+    fn fault(&self) -> Option<settings::Fault> {
+        let sizes = [
             ("vocab_size", self.vocab_size),
             ("n_positions", self.n_positions),
             ("n_embd", self.n_embd),
             ("n_head", self.n_head),
-        ] {
-            if size == 0 {
-                return Some((what, "0; must be positive".into()));
-            }
-        }
-        if !self.n_embd.is_multiple_of(self.n_head) {
+        ];
+        let of_heads = || {
             let why = format!("{} heads cannot share a width of {}", self.n_head, self.n_embd);
-            return Some(("n_head", why));
-        }
-        for (what, p) in [
+            (!self.n_embd.is_multiple_of(self.n_head)).then_some(("n_head", why))
+        };
+        let chances = [
             ("resid_pdrop", self.resid_pdrop),
             ("embd_pdrop", self.embd_pdrop),
             ("attn_pdrop", self.attn_pdrop),
-        ] {
-            if !(0.0..=1.0).contains(&p) {
-                return Some((what, format!("{p}; must be from 0 to 1")));
-            }
-        }
-        None
+        ];
+        settings::zero(&sizes).or_else(of_heads).or_else(|| settings::no_probability(&chances))
     }
 }

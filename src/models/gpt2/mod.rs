@@ -4,8 +4,6 @@
 mod block;
 mod config;
 
-use std::path::Path;
-
 pub use block::{Conv1D, GPT2Attention, GPT2Block, GPT2MLP};
 pub use config::GPT2Config;
 
@@ -236,7 +234,6 @@ impl NextToken for GPT2LMHeadModel {
 }
 
 impl Published for GPT2Model {
-    type Config = GPT2Config;
     const NAMES: Names = Names {
         base: "transformer.",
         heads: &[],
@@ -245,25 +242,12 @@ impl Published for GPT2Model {
         renamed: &[],
     };
 
-    fn read_config(path: &Path) -> Result<GPT2Config> {
-        GPT2Config::from_file(path)
-    }
-
-    fn build(config: GPT2Config) -> Self {
-        Self::new(config)
-    }
-
     fn config_table(&self) -> Result<Table> {
         self.config.table()
-    }
-
-    fn tied(&self) -> &'static [(&'static str, &'static str)] {
-        &[]
     }
 }
 
 impl Published for GPT2LMHeadModel {
-    type Config = GPT2Config;
     const NAMES: Names = Names {
         base: "transformer.",
         heads: &["lm_head."],
@@ -271,14 +255,6 @@ impl Published for GPT2LMHeadModel {
         others: &["multiple_choice_head.", "score.", "classifier.", "qa_outputs."],
         renamed: &[],
     };
-
-    fn read_config(path: &Path) -> Result<GPT2Config> {
-        GPT2Config::from_file(path)
-    }
-
-    fn build(config: GPT2Config) -> Self {
-        Self::new(config)
-    }
 
     fn config_table(&self) -> Result<Table> {
         self.config().table()

@@ -6,8 +6,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::error::{Context, Error, Result, throw};
-use crate::models::pretrained::settings::{Known, Table};
+use crate::error::{Error, Result, throw};
+use crate::models::pretrained::settings::{self, Fault, Known, Table};
 
 /// The settings of a Llama (`transformers.LlamaConfig`), by Hugging Face's names. Serde reads a `config.json`, which must
 /// have the sizes. A key or value that would change what is computed, and is not known here, is an error that names it.
@@ -362,9 +362,7 @@ impl LlamaConfig {
     /// # Errors
     /// [`Error::File`] that names the key or value that is not known here; [`Error::Os`] where it cannot be read.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        let text = std::fs::read_to_string(path).context(|| format!("read {}", path.display()))?;
-        serde_json::from_str(&text).map_err(|e| Error::file(path, e.to_string()))
+        settings::read_json(path.as_ref())
     }
 
     /// The heads of keys and values.
@@ -418,19 +416,18 @@ impl LlamaConfig {
     }
 
     /// A setting that cannot be, and why.
-    fn fault(&self) -> Option<(&'static str, String)> {
+    fn fault(&self) -> Option<Fault> {
         let (heads, keys) = (self.num_attention_heads, self.num_key_value_heads());
-        for (what, size) in [
+        let zero = settings::zero(&[
             ("vocab_size", self.vocab_size),
             ("hidden_size", self.hidden_size),
             ("intermediate_size", self.intermediate_size),
             ("num_attention_heads", heads),
             ("num_key_value_heads", keys),
             ("max_position_embeddings", self.max_position_embeddings),
-        ] {
-            if size == 0 {
-                return Some((what, "0; must be positive".into()));
-            }
+        ]);
+        if zero.is_some() {
+            return zero;
         }
         if self.head_dim.is_none() && !self.hidden_size.is_multiple_of(heads) {
             let why = format!("{heads}: they cannot share a hidden_size of {}", self.hidden_size);
@@ -450,11 +447,9 @@ impl LlamaConfig {
                 return Some((what, format!("{number}; must be above 0")));
             }
         }
-        if !(0.0..=1.0).contains(&self.attention_dropout) {
-            return Some((
-                "attention_dropout",
-                format!("{}; must be from 0 to 1", self.attention_dropout),
-            ));
+        let wrong = settings::no_probability(&[("attention_dropout", self.attention_dropout)]);
+        if wrong.is_some() {
+            return wrong;
         }
         let RopeScaling::Llama3 {
             factor,

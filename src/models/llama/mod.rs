@@ -4,8 +4,6 @@ mod block;
 mod config;
 mod rotary;
 
-use std::path::Path;
-
 pub use block::{LlamaAttention, LlamaDecoderLayer, LlamaMLP};
 pub use config::{LlamaConfig, RopeScaling};
 
@@ -248,39 +246,17 @@ impl NextToken for LlamaForCausalLM {
 const OTHERS: &[&str] = &["lm_head.", "score.", "qa_outputs."];
 
 impl Published for LlamaModel {
-    type Config = LlamaConfig;
     const NAMES: Names =
         Names { base: "model.", heads: &[], spare: &[], others: OTHERS, renamed: &[] };
-
-    fn read_config(path: &Path) -> Result<LlamaConfig> {
-        LlamaConfig::from_file(path)
-    }
-
-    fn build(config: LlamaConfig) -> Self {
-        Self::new(config)
-    }
 
     fn config_table(&self) -> Result<settings::Table> {
         settings::table_of(&self.config)
     }
-
-    fn tied(&self) -> &'static [(&'static str, &'static str)] {
-        &[]
-    }
 }
 
 impl Published for LlamaForCausalLM {
-    type Config = LlamaConfig;
     const NAMES: Names =
         Names { base: "model.", heads: &["lm_head."], spare: &[], others: OTHERS, renamed: &[] };
-
-    fn read_config(path: &Path) -> Result<LlamaConfig> {
-        LlamaConfig::from_file(path)
-    }
-
-    fn build(config: LlamaConfig) -> Self {
-        Self::new(config)
-    }
 
     fn config_table(&self) -> Result<settings::Table> {
         settings::table_of(self.config())

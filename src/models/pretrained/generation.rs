@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::settings::{Table, read_json, table_of};
 use crate::error::{Context, Error, Result};
 use crate::models::GenerateOptions;
 
@@ -128,11 +129,9 @@ impl GenerationConfig {
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let wrong = |why: String| Error::file(path, why);
-        let text = std::fs::read_to_string(path).context(|| format!("read {}", path.display()))?;
-        let mut table: Map<String, Value> =
-            serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+        let mut table: Table = read_json(path)?;
         table.retain(|key, value| !value.is_null() && !NEUTRAL.contains(&key.as_str()));
-        let fields = super::settings::table_of(&Self::default())?;
+        let fields = table_of(&Self::default())?;
         let idle = idle();
         for (key, value) in table.iter().filter(|(key, _)| !fields.contains_key(*key)) {
             match idle.iter().find(|(name, _)| name == key) {

@@ -15,18 +15,17 @@ pub(super) mod settings;
 mod weights;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
 pub use self::generation::GenerationConfig;
 pub(super) use self::names::Names;
 use self::weights::Weights;
-#[cfg(doc)]
-use super::{BertConfig, GPT2Config, LlamaConfig, ViTConfig};
 use super::{
-    BertForMaskedLM, BertForSequenceClassification, BertModel, GPT2LMHeadModel, GPT2Model,
-    LlamaForCausalLM, LlamaModel, ViTForImageClassification, ViTModel,
+    BertConfig, BertForMaskedLM, BertForSequenceClassification, BertModel, GPT2Config,
+    GPT2LMHeadModel, GPT2Model, LlamaConfig, LlamaForCausalLM, LlamaModel, ViTConfig,
+    ViTForImageClassification, ViTModel,
 };
 use crate::checkpoint::{TensorMap, save_file};
 use crate::error::{Context, Error, Result};
@@ -60,23 +59,24 @@ pub struct PretrainedOptions {
 
 /// What a model that is published in folders says of itself.
 pub(super) trait Published: Module + Sized {
-    /// Its settings.
-    type Config;
     /// The names of its tensors.
     const NAMES: Names;
-    /// Its settings of a `config.json`.
-    fn read_config(path: &Path) -> Result<Self::Config>;
-    /// One of these settings.
-    fn build(config: Self::Config) -> Self;
     /// What `config.json` says of it.
     fn config_table(&self) -> Result<Map<String, Value>>;
     /// Names of one tensor: that which files leave out, and that under which they have it.
-    fn tied(&self) -> &'static [(&'static str, &'static str)];
+    fn tied(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
 }
 
-fn from_folder<M: Published>(folder: &Path, options: PretrainedOptions) -> Result<M> {
-    let config = M::read_config(&folder.join(CONFIG))?;
-    let build = || crate::error::catch(|| M::build(config));
+fn from_folder<M: Published, C>(
+    folder: &Path,
+    options: PretrainedOptions,
+    read: impl FnOnce(PathBuf) -> Result<C>,
+    build: impl FnOnce(C) -> M,
+) -> Result<M> {
+    let config = read(folder.join(CONFIG))?;
+    let build = || crate::error::catch(|| build(config));
     // What keeps its initial values needs some.
     let model = if options.new_head { build()? } else { crate::nn::init::skip_init(build)? };
     load_folder(&model, folder, options)?;
@@ -157,7 +157,7 @@ macro_rules! published {
             /// # Errors
             /// As those two.
             pub fn from_pretrained(folder: impl AsRef<Path>) -> Result<Self> {
-                from_folder(folder.as_ref(), PretrainedOptions::default())
+                Self::from_pretrained_with(folder, PretrainedOptions::default())
             }
 
             /// [`from_pretrained`](Self::from_pretrained) with options.
@@ -168,7 +168,7 @@ macro_rules! published {
                 folder: impl AsRef<Path>,
                 options: PretrainedOptions,
             ) -> Result<Self> {
-                from_folder(folder.as_ref(), options)
+                from_folder(folder.as_ref(), options, $config::from_file, Self::new)
             }
 
             /// Copies the weights of a folder, tensor by tensor: `model.safetensors`, or those that
@@ -198,10 +198,10 @@ macro_rules! published {
 
             /// Copies weights as they are published: with the names of the model with or without its head, with or
             /// without a tensor that is tied to another, with or without the buffers that old versions stored
-            /// (`attn.bias`, `attn.masked_bias`, `rotary_emb.inv_freq`, `embeddings.position_ids`), and with the
-            /// prefixes of wrappers (`module.` of `DistributedDataParallel`, `_orig_mod.` of `torch.compile`). Other
-            /// heads of the same family may be there; the report names them as unexpected. All else must be there, and
-            /// nothing more.
+            /// (`attn.bias`, `attn.masked_bias`, `rotary_emb.inv_freq`, `embeddings.position_ids`,
+            /// `embeddings.token_type_ids`), and with the prefixes of wrappers (`module.` of `DistributedDataParallel`,
+            /// `_orig_mod.` of `torch.compile`). Other heads of the same family may be there; the report names them as
+            /// unexpected. All else must be there, and nothing more.
             ///
             /// # Errors
             /// [`Error::Argument`] that names all that is missing, too much, or of another shape; nothing has been

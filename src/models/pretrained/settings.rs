@@ -10,6 +10,21 @@ use crate::error::{Context, Error, Result};
 
 pub(in crate::models) type Table = Map<String, Value>;
 
+/// A setting that cannot be, and why.
+pub(in crate::models) type Fault = (&'static str, String);
+
+/// The first size that is 0.
+pub(in crate::models) fn zero(sizes: &[(&'static str, usize)]) -> Option<Fault> {
+    let &(what, _) = sizes.iter().find(|(_, size)| *size == 0)?;
+    Some((what, "0; must be positive".into()))
+}
+
+/// The first number that is no probability.
+pub(in crate::models) fn no_probability(numbers: &[(&'static str, f64)]) -> Option<Fault> {
+    let &(what, p) = numbers.iter().find(|(_, p)| !(0.0..=1.0).contains(p))?;
+    Some((what, format!("{p}; must be from 0 to 1")))
+}
+
 /// Keys of any `config.json` that change nothing of what is computed: names of tokens, of types and programs.
 const NEUTRAL: &[&str] = &[
     "architectures",
@@ -87,19 +102,29 @@ impl Known<'_> {
     }
 }
 
+/// What a file of JSON holds.
+///
+/// # Errors
+/// [`Error::File`] for what is no such JSON; [`Error::Os`] where it cannot be read.
+pub(in crate::models) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    let text = std::fs::read_to_string(path).context(|| format!("read {}", path.display()))?;
+    serde_json::from_str(&text).map_err(|e| Error::file(path, e.to_string()))
+}
+
 /// The settings of a file. Those that it has not are the default ones.
 ///
 /// # Errors
-/// [`Error::File`] that names the key or value that is not known; [`Error::Os`] where it cannot be read.
+/// [`Error::File`] that names the key or value that is not known, or the setting that cannot be; [`Error::Os`] where it
+/// cannot be read.
 pub(in crate::models) fn read<T: DeserializeOwned + Serialize + Default>(
     path: &Path,
     fixed: &[(&str, Vec<Value>)],
     neutral: &[&str],
     adapt: impl FnOnce(&mut Table) -> std::result::Result<(), String>,
+    fault: impl FnOnce(&T) -> Option<Fault>,
 ) -> Result<T> {
     let wrong = |why: String| Error::file(path, why);
-    let text = std::fs::read_to_string(path).context(|| format!("read {}", path.display()))?;
-    let mut table: Table = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+    let mut table: Table = read_json(path)?;
     adapt(&mut table).map_err(wrong)?;
     let defaults = table_of(&T::default())?;
     let fields: Vec<&str> = defaults.keys().map(String::as_str).collect();
@@ -119,7 +144,12 @@ pub(in crate::models) fn read<T: DeserializeOwned + Serialize + Default>(
     for (key, value) in &table {
         reads(key, value).map_err(|why| wrong(format!("`{key}` is {value}: {why}")))?;
     }
-    serde_json::from_value(Value::Object(table)).map_err(|e| wrong(e.to_string()))
+    let config: T =
+        serde_json::from_value(Value::Object(table)).map_err(|e| wrong(e.to_string()))?;
+    match fault(&config) {
+        Some((what, why)) => Err(wrong(format!("`{what}` is {why}"))),
+        None => Ok(config),
+    }
 }
 
 /// Settings as a table.

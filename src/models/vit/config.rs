@@ -8,8 +8,8 @@ use serde_json::json;
 
 use crate::error::{Error, Result, throw};
 use crate::models::HiddenActivation;
-use crate::models::encoder::{ProblemType, Sizes, numbered, read_labels};
-use crate::models::pretrained::settings;
+use crate::models::encoder::{ProblemType, Sizes, label2id, numbered, read_labels};
+use crate::models::pretrained::settings::{self, Fault};
 
 /// The settings of a ViT (`transformers.ViTConfig`), by Hugging Face's names.
 ///
@@ -116,32 +116,9 @@ impl ViTConfig {
             ("is_encoder_decoder", vec![json!(false)]),
             ("pruned_heads", vec![json!({})]),
         ];
-        let path = path.as_ref();
         // The stride is of another head's.
-        let config: Self = settings::read(path, &fixed, &["encoder_stride"], read_labels)?;
-        match config.fault() {
-            Some((what, why)) => Err(Error::file(path, format!("`{what}` is {why}"))),
-            None => Ok(config),
-        }
-    }
-
-    /// With classes of these names.
-    #[must_use]
-    pub fn with_labels<S: Into<String>>(mut self, labels: impl IntoIterator<Item = S>) -> Self {
-        self.id2label = labels.into_iter().map(Into::into).enumerate().collect();
-        self
-    }
-
-    /// With so many classes.
-    #[must_use]
-    pub fn with_num_labels(mut self, count: usize) -> Self {
-        self.id2label = numbered(count);
-        self
-    }
-
-    /// How many classes a classifier has.
-    pub fn num_labels(&self) -> usize {
-        self.id2label.len()
+        let neutral = ["encoder_stride"];
+        settings::read(path.as_ref(), &fixed, &neutral, read_labels, Self::fault)
     }
 
     /// How many patches an image has.
@@ -165,9 +142,7 @@ impl ViTConfig {
     pub(super) fn table(&self) -> Result<settings::Table> {
         let mut table = settings::table_of(self)?;
         table.insert("model_type".into(), json!("vit"));
-        let named = self.id2label.iter();
-        let label2id: BTreeMap<&String, &usize> = named.map(|(i, label)| (label, i)).collect();
-        table.insert("label2id".into(), json!(label2id));
+        table.insert("label2id".into(), label2id(&self.id2label));
         Ok(table)
     }
 
@@ -179,33 +154,26 @@ impl ViTConfig {
     }
 
     /// A setting that cannot be, and why.
-    fn fault(&self) -> Option<(&'static str, String)> {
-        for (what, size) in [
+    fn fault(&self) -> Option<Fault> {
+        let sizes = [
             ("hidden_size", self.hidden_size),
             ("num_attention_heads", self.num_attention_heads),
             ("intermediate_size", self.intermediate_size),
             ("num_channels", self.num_channels),
             ("pooler_output_size", self.pooler_output_size.unwrap_or(1)),
             ("patch_size", self.patch_size[0].min(self.patch_size[1])),
-        ] {
-            if size == 0 {
-                return Some((what, "0; must be positive".into()));
-            }
-        }
-        if self.num_patches() == 0 {
+        ];
+        let of_patches = || {
             let why = format!("{:?}, below a patch of {:?}", self.image_size, self.patch_size);
-            return Some(("image_size", why));
-        }
-        if !self.hidden_size.is_multiple_of(self.num_attention_heads) {
-            let heads = self.num_attention_heads;
-            let why = format!("{heads}: they cannot share a hidden_size of {}", self.hidden_size);
-            return Some(("num_attention_heads", why));
-        }
+            (self.num_patches() == 0).then_some(("image_size", why))
+        };
         let chances = [
             ("hidden_dropout_prob", self.hidden_dropout_prob),
             ("attention_probs_dropout_prob", self.attention_probs_dropout_prob),
         ];
-        let wrong = chances.into_iter().find(|(_, p)| !(0.0..=1.0).contains(p));
-        wrong.map(|(what, p)| (what, format!("{p}; must be from 0 to 1")))
+        settings::zero(&sizes)
+            .or_else(of_patches)
+            .or_else(|| self.sizes().fault())
+            .or_else(|| settings::no_probability(&chances))
     }
 }

@@ -5,15 +5,15 @@
 mod config;
 mod layers;
 
-use std::path::Path;
-
 pub use config::ViTConfig;
 pub use layers::{ViTAttention, ViTEmbeddings, ViTEncoder, ViTLayer, ViTPatchEmbeddings};
 
 use self::layers::norm;
-use super::encoder::{EncoderPooler, classification_loss, linear};
+use super::encoder::{EncoderPooler, classification_loss, classifier, pooled};
 use super::pretrained::{Names, Published, settings::Table};
-use crate::error::{Error, Result, throw};
+#[cfg(doc)]
+use crate::error::Error;
+use crate::error::Result;
 use crate::nn::{Forward, LayerNorm, Linear, Module};
 use crate::tensor::Tensor;
 
@@ -99,13 +99,7 @@ impl ViTModel {
     /// Throws [`Error::Argument`] for a model without a pooler.
     #[track_caller]
     pub fn pooled(&self, features: &Tensor) -> Tensor {
-        match &self.pooler {
-            Some(pooler) => pooler.forward(features),
-            None => {
-                let what = "was made without a pooler; use `ViTModel::new`";
-                throw(Error::argument("ViTModel::pooled", "self", what))
-            }
-        }
+        pooled("ViTModel", self.pooler.as_ref(), features)
     }
 }
 
@@ -130,7 +124,6 @@ impl Forward for ViTModel {
 }
 
 impl Published for ViTModel {
-    type Config = ViTConfig;
     const NAMES: Names = Names {
         base: "vit.",
         heads: &[],
@@ -139,20 +132,8 @@ impl Published for ViTModel {
         renamed: RENAMED,
     };
 
-    fn read_config(path: &Path) -> Result<ViTConfig> {
-        ViTConfig::from_file(path)
-    }
-
-    fn build(config: ViTConfig) -> Self {
-        Self::new(config)
-    }
-
     fn config_table(&self) -> Result<Table> {
         self.config.table()
-    }
-
-    fn tied(&self) -> &'static [(&'static str, &'static str)] {
-        &[]
     }
 }
 
@@ -181,13 +162,13 @@ impl ViTForImageClassification {
     /// As [`ViTModel::new`]; without a pooler.
     ///
     /// # Panics
-    /// As that.
+    /// As that; throws [`Error::Argument`] for settings without classes.
     #[track_caller]
     pub fn new(config: ViTConfig) -> Self {
         let vit = ViTModel::with_pooler(config, false);
         let config = vit.config();
-        let (inputs, outputs) = (config.hidden_size, config.num_labels());
-        let classifier = linear(config.initializer_range, inputs, outputs, true);
+        let (range, width) = (config.initializer_range, config.hidden_size);
+        let classifier = classifier("ViTConfig", range, width, &config.id2label);
         ViTForImageClassification { vit, classifier }
     }
 
@@ -223,7 +204,6 @@ impl Forward for ViTForImageClassification {
 }
 
 impl Published for ViTForImageClassification {
-    type Config = ViTConfig;
     const NAMES: Names = Names {
         base: "vit.",
         heads: &["classifier."],
@@ -232,19 +212,7 @@ impl Published for ViTForImageClassification {
         renamed: RENAMED,
     };
 
-    fn read_config(path: &Path) -> Result<ViTConfig> {
-        ViTConfig::from_file(path)
-    }
-
-    fn build(config: ViTConfig) -> Self {
-        Self::new(config)
-    }
-
     fn config_table(&self) -> Result<Table> {
         self.config().table()
-    }
-
-    fn tied(&self) -> &'static [(&'static str, &'static str)] {
-        &[]
     }
 }

@@ -56,10 +56,20 @@ fn angles(op: &str, positions: &Tensor, dim: usize, base: f64, scale: f64) -> Te
 /// ```
 ///
 /// # Panics
-/// Throws [`Error::Argument`] for an odd `dim`, and unless `base` and `scale` are positive.
+/// Throws [`Error::Argument`] for an odd `dim`, unless `base` and `scale` are positive, for a `rotary_dim` other than `dim`,
+/// and for `interleaved`: the tables are of halves.
 #[track_caller]
 pub fn rotary_tables(positions: &Tensor, dim: usize, options: &RotaryOptions) -> (Tensor, Tensor) {
-    let angles = angles("rotary_tables", positions, dim, options.base, options.scale);
+    const OP: &str = "rotary_tables";
+    if options.interleaved {
+        let message =
+            "true; the tables are of halves, so it must be false; `rotary` turns neighbours";
+        throw(Error::argument(OP, "interleaved", message));
+    }
+    if let Some(width) = options.rotary_dim.filter(|&width| width != dim) {
+        throw(Error::argument(OP, "rotary_dim", format!("{width}; must be `dim`, {dim}, or none")));
+    }
+    let angles = angles(OP, positions, dim, options.base, options.scale);
     let twice = |t: Tensor| {
         let t = t.to_dtype(Dtype::F32);
         Tensor::cat(&[&t, &t], -1)

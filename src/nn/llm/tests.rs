@@ -39,6 +39,10 @@ fn pairs_of_neighbours_turn_as_complex_numbers() {
     let wide = RotaryOptions { rotary_dim: Some(10), ..options };
     assert!(refusal(|| rotary(&x, &places, &wide)).contains("rotary_dim"));
     assert!(refusal(|| rotary(&x, &Tensor::from([0i64]), &options)).contains("positions"));
+    assert!(refusal(|| rotary_tables(&places, 6, &options).0).contains("interleaved"));
+    let halves = RotaryOptions { interleaved: false, ..options };
+    assert!(refusal(|| rotary_tables(&places, 8, &halves).0).contains("rotary_dim"));
+    assert_eq!(rotary_tables(&places, 6, &halves).0.shape(), &[3, 6]);
 }
 
 #[test]

@@ -201,8 +201,8 @@ fn some_adapted<'a>(call: &str, model: &'a dyn Module) -> Vec<(String, &'a Linea
 /// weights before: a state dict has the adapters' tensors from now on.
 ///
 /// # Panics
-/// Throws [`Error::Argument`] for a rank of 0, numbers that cannot be, a target that is no linear layer's name, and where a layer has an
-/// adapter already.
+/// Throws [`Error::Argument`] for a rank of 0, numbers that cannot be, a target that is no linear layer's name, where a layer
+/// has an adapter already, and where adapters are merged.
 #[track_caller]
 pub fn add_adapters(model: &dyn Module, options: &LoraOptions) -> Vec<String> {
     const CALL: &str = "lora::add_adapters";
@@ -243,8 +243,13 @@ pub fn add_adapters(model: &dyn Module, options: &LoraOptions) -> Vec<String> {
         }
         chosen.push((name, layer));
     }
+    let before = adapted(model);
+    if let Some((name, ..)) = before.iter().find(|(_, _, adapter)| adapter.merged.load(Relaxed)) {
+        let message = format!("the adapter of {name:?} is merged; `unmerge` it before");
+        throw(Error::argument(CALL, "model", message));
+    }
     model.requires_grad_(false);
-    for (_, _, adapter) in adapted(model) {
+    for (_, _, adapter) in before {
         adapter.matrices().iter().for_each(|(_, matrix)| _ = matrix.requires_grad_(true));
     }
     for (_, layer) in &chosen {

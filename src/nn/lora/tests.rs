@@ -124,6 +124,9 @@ fn what_cannot_be_is_told() {
     add_adapters(&model, &options(&["0"]));
     let text = error(&|| _ = add_adapters(&model, &options(&["0"])));
     assert!(text.contains("already"), "{text}");
+    merge(&model);
+    let text = error(&|| _ = add_adapters(&model, &options(&["2"])));
+    assert!(text.contains("`unmerge`") && adapted(&model).len() == 1, "{text}");
     let tied = Linear::from_parameters(Parameter::new(Tensor::randn([4, 4], Dtype::F32)), None);
     let pair = Sequential::new().append(tied.clone()).append(tied);
     add_adapters(&pair, &options(&["0"]));

@@ -1,16 +1,17 @@
 //! Copies and values at the places of a list along a dimension, and places from numbers of elements.
 
+use super::index_select::dense_index;
 use crate::error::{Error, throw};
 use crate::tensor::{Operand, Tensor};
 
-/// The places of `index` along `dim`, which must be a list.
+/// The places of `index` along `dim`, which must be a list of integers: bools would be a mask.
 #[track_caller]
 fn list(op: &'static str, index: &Tensor) -> Tensor {
     if index.dim() > 1 {
         let message = format!("of shape {:?}; must be a list", index.shape());
         throw(Error::argument(op, "index", message));
     }
-    index.reshape([-1])
+    dense_index(op, index).reshape([-1])
 }
 
 impl Tensor {
@@ -58,7 +59,8 @@ impl Tensor {
     ///
     /// # Panics
     /// Throws [`Error::Argument`] for an index that is no list or out of range, and unless `source` has the shape of
-    /// the tensor, with as many parts along `dim` as the index names; [`Error::Dtype`] for two types.
+    /// the tensor, with as many parts along `dim` as the index names; [`Error::Dtype`] for two types,
+    /// and for an index without integers.
     #[track_caller]
     pub fn index_copy(&self, dim: i64, index: &Tensor, source: &Tensor) -> Tensor {
         let copy = self.clone_contiguous();
@@ -111,7 +113,8 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// Throws [`Error::Argument`] for an index that is no list or out of range, and for a value with dimensions.
+    /// Throws [`Error::Argument`] for an index that is no list or out of range, and for a value with dimensions;
+    /// [`Error::Dtype`] for an index without integers.
     #[track_caller]
     pub fn index_fill<'a>(
         &self,
@@ -125,7 +128,7 @@ impl Tensor {
     }
 
     /// The places, a tensor for each dimension of `shape`, of elements that are named by their numbers in row-major
-    /// order (`torch.unravel_index`); i64.
+    /// order (`torch.unravel_index`); i64. A number beyond the last element starts again at the first, as in PyTorch.
     ///
     /// ```
     /// use torchrs::Tensor;
@@ -208,6 +211,9 @@ mod tests {
         refused(&|| _ = x.index_copy(1, &index, &Tensor::zeros([2, 1], Dtype::F64)), "f64");
         refused(&|| _ = x.index_fill(2, &index, 0), "2");
         refused(&|| _ = x.index_fill(0, &Tensor::from([[0i64]]), 0), "list");
+        let mask = Tensor::from([true, false]);
+        refused(&|| _ = x.index_fill(0, &mask, 0), "bool");
+        refused(&|| _ = x.index_copy(0, &mask, &x), "bool");
         refused(&|| _ = x.index_fill(0, &index, &Tensor::zeros([1], Dtype::F32)), "value");
         refused(&|| _ = x.unravel_index(&[3]), "integers");
         refused(&|| _ = index.unravel_index(&[]), "no elements");

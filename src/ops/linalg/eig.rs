@@ -23,7 +23,7 @@ const NOT_FINITE: usize = 2;
 
 /// Eigenvalues `[.., n]` and eigenvectors as columns `[.., n, n]`, both complex, of square matrices (`torch.linalg.eig`).
 /// The values come in no order; a vector has length 1 and is fixed up to a factor of magnitude 1. Gradients are finite
-/// where no two values are equal.
+/// where no two values are equal. The CPU computes them, of a GPU's matrices too.
 ///
 /// ```
 /// use torchrs::{Complex, Tensor, linalg};
@@ -132,7 +132,7 @@ fn backward(w: &Tensor, v: &Tensor, dw: Option<Tensor>, dv: Option<Tensor>) -> T
 
 impl Tensor {
     /// The largest element, 0 where there is none.
-    fn max_of_all(&self) -> f64 {
+    pub(super) fn max_of_all(&self) -> f64 {
         if self.numel() == 0 { 0.0 } else { self.max().item() }
     }
 }

@@ -13,7 +13,7 @@ use crate::tensor::{Dtype, Tensor, broadcast_shapes};
 
 /// The factors of symmetric matrices, of which the lower triangle is read (`torch.linalg.ldl_factor`): below the diagonal
 /// L, whose own diagonal is 1, on and beside the diagonal D, which has blocks of one and of two rows; and LAPACK's pivots,
-/// i32 `[.., n]`, negative for blocks of two. For [`ldl_solve`].
+/// i32 `[.., n]`, negative for blocks of two. For [`ldl_solve`]. The CPU computes both, of a GPU's matrices too.
 ///
 /// ```
 /// use torchrs::{Tensor, linalg};

@@ -2,7 +2,8 @@
 //! two dimensions are the matrices, all before are batches, and every size may be 0.
 //!
 //! f32 and f64 are taken. On the CPU factors are computed in f64 and rounded, for f32 too, by the loops of
-//! `cpu/linalg`, the matrices of a batch on several threads; on a GPU in the matrices' own type. Derivatives are tensor operations, so
+//! `cpu/linalg`, the matrices of a batch on several threads; on a GPU in the matrices' own type. `eig`, `eigvals`, `geqrf` and
+//! `ldl_*` of a GPU's matrices copy them to the CPU and the results back. Derivatives are tensor operations, so
 //! gradients have gradients. Where a derivative depends on choices that the factors leave open (signs
 //! of vectors, bases of equal values), it is right for functions that do not.
 //!

@@ -97,7 +97,7 @@ pub fn diagonal(a: &Tensor, offset: i64, dim1: i64, dim2: i64) -> Tensor {
     a.diagonal(offset, dim1, dim2)
 }
 
-/// [`Tensor::vander`] (`torch.linalg.vander`).
+/// [`Tensor::vander`] (`torch.linalg.vander`): the powers rise; those of `torch.vander` fall.
 ///
 /// ```
 /// use torchrs::{linalg, Tensor};
@@ -107,6 +107,6 @@ pub fn diagonal(a: &Tensor, offset: i64, dim1: i64, dim2: i64) -> Tensor {
 /// # Panics
 /// As [`Tensor::vander`].
 #[track_caller]
-pub fn vander(x: &Tensor, n: usize) -> Tensor {
+pub fn vander(x: &Tensor, n: impl Into<Option<usize>>) -> Tensor {
     x.vander(n)
 }

@@ -233,7 +233,7 @@ pub fn mean<'a>(x: &Tensor, dims: &[i64], keepdim: bool, mask: impl Into<Mask<'a
 }
 
 /// The median along `dim` of the elements that count, the lower one of two (`torch.masked.median`); NaN where none does.
-/// NaN among the elements is left out.
+/// NaN among the elements is left out. Integers are exact up to 2^53 in magnitude.
 ///
 /// ```
 /// use torchrs::{Tensor, masked};
@@ -250,7 +250,7 @@ pub fn median<'a>(x: &Tensor, dim: i64, keepdim: bool, mask: impl Into<Mask<'a>>
     if x.dtype().is_floating_point() {
         return mask.into().applied(op, x, f64::NAN).nanmedian_dim(dim, keepdim).0;
     }
-    let middle = mask.into().applied(op, &x.to_dtype(Dtype::F32), f64::NAN);
+    let middle = mask.into().applied(op, &x.to_dtype(Dtype::F64), f64::NAN);
     let middle = middle.nanmedian_dim(dim, keepdim).0;
     if middle.isnan().any().item() != 0.0 {
         let message = format!("leaves no element of some row, and {} has no NaN", x.dtype());
@@ -277,7 +277,8 @@ pub fn norm<'a>(
     keepdim: bool,
     mask: impl Into<Mask<'a>>,
 ) -> Tensor {
-    let start = if ord == f64::NEG_INFINITY { f64::INFINITY } else { 0.0 };
+    // Its power of a negative order is 0, so that it has no say. (PyTorch begins with 0 there, and gives 0.)
+    let start = if ord < 0.0 { f64::INFINITY } else { 0.0 };
     vector_norm(&mask.into().applied("masked.norm", x, start), ord, dims, keepdim)
 }
 
@@ -514,6 +515,16 @@ mod tests {
         assert!(mean(&x, &[], false, &none).item().is_nan());
         assert!(median(&x, 0, false, &none).item().is_nan());
         assert!(catch(|| median(&Tensor::from([1i64]), 0, false, &none)).is_err());
+        // More than f32 tells apart.
+        assert_eq!(median(&Tensor::from([16_777_217i64]), 0, false, None).item(), 16_777_217.0);
+    }
+
+    #[test]
+    fn norms_of_negative_order_leave_out_what_a_mask_does() {
+        let (x, mask) = (Tensor::from([2f64, 9., 2.]), Tensor::from([true, false, true]));
+        for (ord, expected) in [(-1.0, 1.0), (f64::NEG_INFINITY, 2.0)] {
+            assert_eq!(norm(&x, ord, &[], false, &mask).item(), expected);
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! Hörmann's transformed rejection (PTRS and BTRS). Both are made of ops over all elements, in f64, so that numbers
 //! depend on the generator alone.
 
+use super::assert_floating;
 use super::gamma::all;
 use super::generator::{DEFAULT, Generator};
 use crate::autograd::no_grad;
@@ -50,13 +51,6 @@ fn rejected(wanted: &Tensor, draw: impl Fn() -> (Tensor, Tensor)) -> Tensor {
         done = done.logical_or(&taken);
     }
     out
-}
-
-#[track_caller]
-fn assert_floating(op: &str, t: &Tensor) {
-    if !t.dtype().is_floating_point() {
-        crate::tensor::dtype::not_floating(op, t.dtype());
-    }
 }
 
 /// Throws unless all elements of `fine` are true.

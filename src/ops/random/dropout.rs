@@ -74,9 +74,7 @@ impl Generator {
                 format!("{p}; a probability between 0 and 1 is needed"),
             ));
         }
-        if !x.dtype().is_floating_point() {
-            crate::tensor::dtype::not_floating("dropout", x.dtype());
-        }
+        super::assert_floating("dropout", x);
         if !training || p == 0.0 {
             return x.clone();
         }

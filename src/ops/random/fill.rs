@@ -296,9 +296,7 @@ impl Generator {
         D: Distribution<f64> + Distribution<f32> + Distribution<f16> + Distribution<bf16> + 'static,
         cuda::Shape: From<D>,
     {
-        if !t.dtype().is_floating_point() {
-            crate::tensor::dtype::not_floating(op, t.dtype());
-        }
+        super::assert_floating(op, t);
         let _scope = Scope::enter(|| op);
         t.assert_inplace_legal(op);
         let before = t.device().is_meta().then(|| self.get_state());

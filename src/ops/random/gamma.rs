@@ -16,7 +16,7 @@ use crate::autograd::{BackwardCtx, no_grad, record};
 use crate::error::{Error, throw};
 use crate::tensor::{Dtype, Tensor, TensorOptions};
 
-/// Above this shape Wilson and Hilferty's cube of a normal number has the gradient to 1e-5.
+/// Above this shape Wilson and Hilferty's cube of a normal number has the gradient to 1e-4.
 const LARGE: f64 = 500.0;
 /// Draws after which what is refused still is taken for NaN; one in twenty is refused.
 const ROUNDS: usize = 200;
@@ -41,9 +41,7 @@ impl Generator {
     #[track_caller]
     pub(crate) fn log_standard_gamma(&self, concentration: &Tensor) -> Tensor {
         let a = concentration;
-        if !a.dtype().is_floating_point() {
-            crate::tensor::dtype::not_floating("standard_gamma", a.dtype());
-        }
+        super::assert_floating("standard_gamma", a);
         let log = no_grad(|| self.log_gamma(&a.detach()));
         record("log_standard_gamma", &[a], log.clone(), |saver| {
             let a = saver.save(a);

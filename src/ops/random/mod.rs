@@ -34,6 +34,14 @@ pub(super) use words::{Words, kept};
 use crate::tensor::{Tensor, TensorOptions};
 use generator::DEFAULT;
 
+/// Throws for integers, bools and complex numbers.
+#[track_caller]
+fn assert_floating(op: &str, t: &Tensor) {
+    if !t.dtype().is_floating_point() {
+        crate::tensor::dtype::not_floating(op, t.dtype());
+    }
+}
+
 macro_rules! from_default {
     ($($(#[$doc:meta])* $name:ident($($arg:ident: $t:ty),*);)*) => {
         impl Tensor {$(

@@ -138,9 +138,7 @@ impl Generator {
     /// Throws for integers and bools, and when an element is not a probability.
     #[track_caller]
     pub fn bernoulli(&self, p: &Tensor) -> Tensor {
-        if !p.dtype().is_floating_point() {
-            crate::tensor::dtype::not_floating("bernoulli", p.dtype());
-        }
+        super::assert_floating("bernoulli", p);
         if let Some(gpu) = gpu::of("bernoulli", &[p]) {
             let out = p.detach().clone_contiguous();
             cuda::bernoulli(gpu, &out, Some(&out), 0.0, resolve(gpu, self.draw_on(p.device())));
@@ -173,9 +171,7 @@ impl Generator {
     #[track_caller]
     pub fn multinomial(&self, weights: &Tensor, num_samples: usize, replacement: bool) -> Tensor {
         let op = "multinomial";
-        if !weights.dtype().is_floating_point() {
-            crate::tensor::dtype::not_floating(op, weights.dtype());
-        }
+        super::assert_floating(op, weights);
         let (mut shape, classes) = match *weights.shape() {
             [n] => (vec![], n),
             [rows, n] => (vec![rows], n),

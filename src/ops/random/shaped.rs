@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::assert_floating;
 use super::generator::{DEFAULT, Generator};
 use crate::autograd::no_grad;
 use crate::error::{Error, throw};
@@ -39,17 +40,12 @@ fn assert_positive(op: &'static str, name: &'static str, value: f64) {
     }
 }
 
-#[track_caller]
-fn assert_floating(op: &str, t: &Tensor) {
-    if !t.dtype().is_floating_point() {
-        crate::tensor::dtype::not_floating(op, t.dtype());
-    }
-}
-
 /// What `fill` puts into a tensor like `t` that has room for the numbers on their way.
 fn drawn(t: &Tensor, fill: impl FnOnce(&Tensor)) -> Tensor {
-    let dtype = if matches!(t.dtype(), Dtype::F16 | Dtype::BF16) { Dtype::F32 } else { Dtype::F64 };
-    let dtype = if t.dtype() == Dtype::F32 { Dtype::F32 } else { dtype };
+    let dtype = match t.dtype() {
+        Dtype::F32 | Dtype::F16 | Dtype::BF16 => Dtype::F32,
+        _ => Dtype::F64,
+    };
     let numbers = Tensor::empty(t.shape(), (dtype, t.device()));
     fill(&numbers);
     numbers

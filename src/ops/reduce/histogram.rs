@@ -30,7 +30,8 @@ impl Tensor {
     ///
     /// # Panics
     /// Throws [`Error::Dtype`] unless elements, edges and weights have one type, f32 or f64; [`Error::Argument`] for no
-    /// bin and for limits that do not rise or are not finite; [`Error::Shape`] for weights of another shape.
+    /// bin, for edges that fall, and for limits that do not rise or are not finite;
+    /// [`Error::Shape`] for weights of another shape.
     #[track_caller]
     pub fn histogram(
         &self,
@@ -107,7 +108,13 @@ fn edges(op: &'static str, x: &Tensor, bins: Bins<'_>) -> Tensor {
                     format!("edges are {e} and elements {x}; must have one type"),
                 ));
             }
-            return edges.detach().contiguous();
+            let edges = edges.detach().contiguous();
+            let last = edges.numel() - 1;
+            let rise = || edges.narrow(0, 1, last).ge(&edges.narrow(0, 0, last)).all();
+            if !edges.device().is_meta() && rise().item() == 0.0 {
+                throw(Error::argument(op, "bins", "edges that fall or are NaN; must rise"));
+            }
+            return edges;
         }
         Bins::Count(count) if x.numel() == 0 => (count, 0.0, 1.0),
         Bins::Count(count) => (count, x.min().item(), x.max().item()),
@@ -218,6 +225,8 @@ mod tests {
         refused(Bins::Between(2, 1.0, 0.0), "range");
         refused(Bins::Between(2, 1.0, f64::INFINITY), "range");
         refused(Bins::Edges(&Tensor::from([1f64])), "edges");
+        refused(Bins::Edges(&Tensor::from([0f64, 2., 1.])), "must rise");
+        refused(Bins::Edges(&Tensor::from([0f64, f64::NAN])), "must rise");
         refused(Bins::Edges(&Tensor::from([1f32, 2.])), "one type");
         assert!(catch(|| x.histogramdd(&[Bins::Count(1)], None, false)).is_err());
         let integers = Tensor::from([1i64, 2]);

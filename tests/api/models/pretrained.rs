@@ -222,4 +222,6 @@ fn losses_of_classifiers_are_chosen_by_labels() {
     assert_eq!(loss(&model, &shares), want);
     let wrong = torchrs::catch(|| model.loss(&ids, inputs, &Tensor::zeros([2, 3], Dtype::F32)));
     assert!(wrong.unwrap_err().to_string().contains("labels is [2, 3]; must be [2, 2]"));
+    let none = torchrs::catch(|| BertForSequenceClassification::new(config(0))).err();
+    assert!(none.expect("there are no classes").to_string().contains("id2label"));
 }
