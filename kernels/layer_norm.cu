@@ -133,6 +133,8 @@ struct Forward : LayerNorm {
             }
             x.each([&](const C* v, int place) {
                 C weight[Elements::EACH], shift[Elements::EACH], out[Elements::EACH];
+                // Addresses are made where they are used: those of a whole row would take all registers.
+                asm volatile("" : "+r"(place));
                 parameters<WIDE>(*this, w, place, (C)1, weight);
                 parameters<WIDE>(*this, b, place, (C)0, shift);
                 for (int k = 0; k < Elements::EACH; ++k) out[k] = (v[k] - m) * r * weight[k] + shift[k];

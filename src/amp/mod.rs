@@ -27,7 +27,7 @@ pub use autocast::{
     is_autocast_cache_enabled, is_autocast_enabled,
 };
 pub(crate) use autocast::{Snapshot, Suspended, is_active};
-pub(crate) use casts::is_read_channels_last;
+pub(crate) use casts::{Place, is_read_channels_last};
 pub(crate) use region::{Region, cast_op, shape_of};
 
 // It wraps an optimizer, and stands there; PyTorch's users look for it here.

@@ -3,7 +3,7 @@
 use std::borrow::Borrow;
 
 use super::autocast::{Suspended, mode, place};
-use super::casts::kept_cast;
+use super::casts::{kept_cast, kept_casts};
 use super::policy::{Policy, policies};
 use crate::error::{Error, throw};
 use crate::storage::Device;
@@ -118,13 +118,30 @@ impl Region {
         input.cast(self)
     }
 
+    /// Groups of inputs, each read as one, as the op's policy wants them; side by side where they are parameters of a GPU.
+    pub(crate) fn side_by_side(&self, groups: &[&[&Tensor]]) -> Vec<Vec<Tensor>> {
+        let mut all = groups.iter().copied().flatten();
+        match self.target {
+            Some(target) if all.all(|t| self.casts(t) && is_kept(t, target, self.lower)) => {
+                kept_casts(groups, target)
+            }
+            _ => {
+                let each = |group: &&[&Tensor]| group.iter().map(|t| self.tensor(t)).collect();
+                groups.iter().map(each).collect()
+            }
+        }
+    }
+
     fn tensor(&self, t: &Tensor) -> Tensor {
         match self.target {
-            Some(target) if eligible(t) && t.device() == self.device && t.dtype() != target => {
-                cast(t, target, self.lower)
-            }
+            Some(target) if self.casts(t) => cast(t, target, self.lower),
             _ => t.clone(),
         }
+    }
+
+    /// Whether an input must be cast.
+    fn casts(&self, t: &Tensor) -> bool {
+        eligible(t) && t.device() == self.device && Some(t.dtype()) != self.target
     }
 }
 
@@ -147,13 +164,17 @@ fn widest(op: &str, lower: Dtype, inputs: &[Option<&Tensor>]) -> Dtype {
 
 /// `t` as `target`. Casts of parameters to the half type are kept.
 fn cast(t: &Tensor, target: Dtype, lower: Dtype) -> Tensor {
-    let keep = mode().cache_enabled
+    match is_kept(t, target, lower) {
+        true => kept_cast(t, target),
+        false => t.to_dtype(target),
+    }
+}
+
+/// Whether a cast is kept until the outermost region ends.
+fn is_kept(t: &Tensor, target: Dtype, lower: Dtype) -> bool {
+    mode().cache_enabled
         && target == lower
         && t.dtype() == Dtype::F32
         && t.requires_grad()
-        && t.is_leaf();
-    if !keep {
-        return t.to_dtype(target);
-    }
-    kept_cast(t, target)
+        && t.is_leaf()
 }

@@ -8,7 +8,7 @@ use super::lora::Adapter;
 use super::{Field, Forward, Module, Parameter, Visitor, VisitorMut, calls, init};
 use crate::error::{Error, Result, throw};
 use crate::onnx::{Graph, Value};
-use crate::ops::{Activation, Layer, fused_feed_forward};
+use crate::ops::{Activation, Layer, fused_feed_forward, linear_each};
 use crate::tensor::{Dtype, Tensor};
 
 /// `y = x A^T + b` on the last dimension (`torch.nn.Linear`). Weight and bias start uniform within
@@ -170,6 +170,26 @@ impl Linear {
             false => fused_feed_forward(input, self.layer(), activation, second.layer()),
         };
         fused.unwrap_or_else(|| second.forward(&activation.apply(&self.forward(input))))
+    }
+
+    /// What each of several layers makes of one input, as those to queries, keys and values. Under autocast on a GPU one
+    /// product makes all of it.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::Linear};
+    /// let (q, k) = (Linear::new(4, 8), Linear::no_bias(4, 2));
+    /// let [x, y] = Linear::forward_each([&q, &k], &Tensor::ones([3, 4], Dtype::F32));
+    /// assert_eq!((x.shape(), y.shape()), (&[3, 8][..], &[3, 2][..]));
+    /// ```
+    ///
+    /// # Panics
+    /// As [`Tensor::linear`], of each.
+    #[track_caller]
+    pub fn forward_each<const N: usize>(layers: [&Linear; N], input: &Tensor) -> [Tensor; N] {
+        if calls::is_logged() || layers.iter().any(|layer| layer.adapter.get().is_some()) {
+            return layers.map(|layer| layer.forward(input));
+        }
+        linear_each(input, layers.map(Linear::layer))
     }
 
     fn layer(&self) -> Layer<'_> {

@@ -58,6 +58,7 @@ pub use names::{Finfo, Iinfo};
 pub(crate) use norm::batch_norm::{Norm, Options as NormOptions};
 pub use pool::fractional::FractionalSize;
 pub use pool::max::{Pool1dOptions, Pool2dOptions, Pool3dOptions, PoolOptions};
+pub(crate) use products::matmul::each::linear_each;
 pub use products::matmul::feed_forward::Activation;
 pub(crate) use products::matmul::feed_forward::{Layer, fused_feed_forward};
 pub use reduce::distinct::Unique;

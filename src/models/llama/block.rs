@@ -68,9 +68,10 @@ impl LlamaAttention {
     fn forward(&self, x: &Tensor, shared: &Shared, cache: Option<&mut KeyValueCache>) -> Tensor {
         let heads = |t: Tensor| t.unflatten(-1, &[-1, self.head_dim as i64]);
         let turned = |t: Tensor| heads(t).rotary_embedding(&shared.cos, &shared.sin);
-        let q = turned(self.q_proj.forward(x)).transpose(1, 2);
-        let mut k = turned(self.k_proj.forward(x)).transpose(1, 2);
-        let mut v = heads(self.v_proj.forward(x)).transpose(1, 2);
+        let [q, k, v] = Linear::forward_each([&self.q_proj, &self.k_proj, &self.v_proj], x);
+        let q = turned(q).transpose(1, 2);
+        let mut k = turned(k).transpose(1, 2);
+        let mut v = heads(v).transpose(1, 2);
         if let Some(cache) = cache {
             (k, v) = cache.extend(self.layer, k, v);
         }

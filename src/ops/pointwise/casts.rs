@@ -3,10 +3,11 @@
 
 use smallvec::{SmallVec, smallvec};
 
+use crate::amp::Place;
 use crate::autograd::{BackwardCtx, Grads, no_grad, record, record_many};
 use crate::cuda::{Kernel, Program, cuda_args, launch::Argument, launch::Shape, sources::program};
 use crate::ops::{MemoryFormat, gpu::Gpu};
-use crate::tensor::{Dtype, Tensor};
+use crate::tensor::{Dtype, Layout, Tensor};
 
 pub(in crate::ops) static PROGRAM: Program = program!("casts": "pieces.cuh", "casts.cu");
 static TO_F16: Kernel = Kernel::new(&PROGRAM, "cast_to_f16");
@@ -45,20 +46,18 @@ fn kernel(from: Dtype, to: Dtype) -> Option<&'static Kernel> {
     })
 }
 
+/// Elements that keep what lies behind them as aligned as a new tensor.
+const ALIGNED: usize = 256;
+
 impl Tensor {
-    /// The tensors as `dtype`, each as [`Tensor::to_dtype`] makes it, but that those come with their channels last of which
-    /// it is said, where they are cast together. Gradients of those that nobody watches are cast together too, when all are
-    /// there. They lie row by row.
+    /// The tensors as `dtype`, each as [`Tensor::to_dtype`] makes it, but that they lie as is said, where they are cast
+    /// together. Gradients of those that nobody watches are cast together too, when all are there. They lie row by row.
     #[track_caller]
-    pub(crate) fn to_dtype_each(
-        tensors: &[Tensor],
-        dtype: Dtype,
-        channels_last: &[bool],
-    ) -> Vec<Tensor> {
+    pub(crate) fn to_dtype_each(tensors: &[Tensor], dtype: Dtype, places: &[Place]) -> Vec<Tensor> {
         let Some((gpu, kernel)) = together(tensors, dtype, false) else {
             return tensors.iter().map(|t| t.to_dtype(dtype)).collect();
         };
-        let outputs = cast(gpu, kernel, tensors, dtype, channels_last);
+        let outputs = cast(gpu, kernel, tensors, dtype, places);
         let inputs: Vec<&Tensor> = tensors.iter().collect();
         if inputs.iter().any(|t| t.is_watched()) {
             // As of a model that sends each gradient on its way when it is there.
@@ -147,21 +146,47 @@ fn together(tensors: &[Tensor], dtype: Dtype, lies: bool) -> Option<(Gpu, &'stat
     tensors.iter().all(fits).then_some((gpu, kernel(from, dtype)?))
 }
 
-/// The casts, new tensors; those come with their channels last of which it is said.
+/// New tensors for the casts, which lie as is said.
+#[track_caller]
+fn new_places(gpu: Gpu, tensors: &[Tensor], dtype: Dtype, places: &[Place]) -> Vec<Tensor> {
+    let place = |i: usize| places.get(i).copied().unwrap_or_default();
+    let mut outputs = Vec::with_capacity(tensors.len());
+    while let Some(t) = tensors.get(outputs.len()) {
+        let first = outputs.len();
+        if let (true, Some(last)) = (place(first).channels_last, last(t)) {
+            outputs.push(Tensor::empty_in(t.shape(), (dtype, gpu.device()), last));
+            continue;
+        }
+        let mut end = first + 1;
+        while end < tensors.len()
+            && place(end).follows
+            && tensors[end - 1].numel().is_multiple_of(ALIGNED)
+        {
+            end += 1;
+        }
+        let count = tensors[first..end].iter().map(Tensor::numel).sum();
+        let all = Tensor::uninitialised_on(&[count], dtype, gpu.device());
+        let mut offset = 0;
+        for t in &tensors[first..end] {
+            let layout = Layout { offset, ..Layout::contiguous(t.shape()) };
+            outputs.push(Tensor::from_parts(all.storage().clone(), layout, dtype));
+            offset += t.numel();
+        }
+    }
+    outputs
+}
+
+/// The casts, new tensors that lie as is said.
 #[track_caller]
 fn cast(
     gpu: Gpu,
     kernel: &'static Kernel,
     tensors: &[Tensor],
     dtype: Dtype,
-    channels_last: &[bool],
+    places: &[Place],
 ) -> Vec<Tensor> {
     let _span = crate::profiler::op("copy");
-    let new = |(i, t): (usize, &Tensor)| match (channels_last.get(i), last(t)) {
-        (Some(true), Some(last)) => Tensor::empty_in(t.shape(), (dtype, gpu.device()), last),
-        _ => Tensor::uninitialised_on(t.shape(), dtype, gpu.device()),
-    };
-    let outputs: Vec<Tensor> = tensors.iter().enumerate().map(new).collect();
+    let outputs = new_places(gpu, tensors, dtype, places);
     let pairs: Vec<(&Tensor, &Tensor)> =
         tensors.iter().zip(&outputs).filter(|(t, _)| t.numel() > 0).collect();
     for some in pairs.chunks(MOST_TENSORS) {

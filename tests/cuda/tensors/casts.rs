@@ -70,6 +70,47 @@ simulated! {
         }
     }
 
+    fn layers_of_one_input_are_one_product() {
+        for (with_bias, dtype) in [(true, Dtype::BF16), (false, Dtype::F16)] {
+            let layer = |outputs| match with_bias {
+                true => Linear::new(64, outputs),
+                false => Linear::no_bias(64, outputs),
+            };
+            torchrs::manual_seed(8);
+            let mut layers = [layer(256), layer(512), layer(7)];
+            layers.iter_mut().for_each(|layer| layer.to_device(GPU));
+            let x = Tensor::randn([2, 5, 64], Dtype::F32).to_device(GPU);
+            let step = |together: bool| {
+                layers.iter().flat_map(|layer| layer.parameters()).for_each(|p| p.set_grad(None));
+                let x = x.detach().requires_grad_(true);
+                let options = ProfilerOptions { with_traffic: true, ..Default::default() };
+                let (y, profile) = profile_with(options, || autocast(GPU, dtype, || match together {
+                    true => Linear::forward_each(layers.each_ref(), &x),
+                    false => layers.each_ref().map(|layer| layer.forward(&x)),
+                }));
+                let sum: Tensor = y.iter().map(|y| y.to_dtype(Dtype::F32).square().sum()).reduce(|a, b| a + b).unwrap();
+                sum.backward();
+                let of = |p: &Tensor| p.grad().unwrap();
+                let mut all: Vec<Tensor> = y.iter().map(|y| y.detach().contiguous()).collect();
+                all.push(of(&x));
+                all.extend(layers.iter().flat_map(|layer| layer.parameters()).map(|p| of(&p)));
+                let calls = profile.device_calls().clone();
+                let products = calls.values().map(|traffic| traffic.library_calls).sum::<u64>();
+                (all, products)
+            };
+            let (alone, three) = step(false);
+            for _ in 0..2 {
+                let (joint, one) = step(true);
+                assert_eq!((three, one), (3, 1), "{dtype}");
+                for (k, (a, b)) in joint.iter().zip(&alone).enumerate() {
+                    let [a, b] = [a, b].map(|t| t.cpu().to_dtype(Dtype::F64));
+                    let error = (&a - &b).abs().max().item();
+                    assert!(a.shape() == b.shape() && error <= 0.01 * b.abs().max().item(), "{dtype} {k}: {error}");
+                }
+            }
+        }
+    }
+
     fn parameters_are_cast_together() {
         for (dtype, there, back) in [
             (Dtype::BF16, "cast_to_bf16", "cast_of_bf16"),

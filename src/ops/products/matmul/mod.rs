@@ -17,6 +17,7 @@ mod batch;
 mod cpu;
 mod cublaslt;
 pub(in crate::ops) mod cuda;
+pub(in crate::ops) mod each;
 mod epilogue;
 pub(in crate::ops) mod feed_forward;
 pub(in crate::ops) mod place;
@@ -304,59 +305,65 @@ impl Tensor {
                 product("linear", &x, &turned(weight), &rows, epilogue).reshape_to(&shape).detach()
             })
         };
-        // Without a bias the third is not looked at.
-        let inputs = [self, weight, bias.unwrap_or(weight)];
-        let backward = |saver: &Saver<'_>| {
-            let x = weight.requires_grad().then(|| saver.save(self));
-            let w = self.requires_grad().then(|| saver.save(weight));
-            let (with_bias, shape) = (bias.is_some(), self.layout().shape.clone());
-            move |ctx: &BackwardCtx<'_>| {
-                let g = flat(&ctx.grad(0));
-                let dx = ctx.get_for(0, &w).map(|w| match added(ctx, &g, &w, &shape) {
-                    Some(sum) => sum,
-                    None => unflat(g.mm(&w), &shape),
-                });
-                let x = ctx.get_for(1, &x).map(|x| flat(&x));
-                let joint = match &x {
-                    Some(x) if with_bias && ctx.needs(2) && !ctx.create_graph() => {
-                        let (g, x) = (g.untracked(), x.untracked());
-                        no_grad(|| cublaslt::weight_and_bias(&g, &x, Weight::OutIn))
-                    }
-                    _ => None,
-                };
-                let counted =
-                    || product_flops([g.shape()[1], shape[shape.len() - 1], g.shape()[0]], &[]);
-                if let Some((dw, db)) = joint {
-                    flops("mm", counted);
-                    return smallvec![dx, Some(dw), Some(db)];
-                }
-                let dw = x.map(|x| match ctx.place(1) {
-                    Some(place) => {
-                        flops("mm", counted);
-                        no_grad(|| cpu::product_at(&g.t(), &x, place))
-                    }
-                    None => g.t().mm(&x),
-                });
-                let mut grads: SmallVec<[Option<Tensor>; 3]> = smallvec![dx, dw];
-                if with_bias {
-                    grads.push(ctx.needs(2).then(|| sum_rows(ctx, &g)));
-                }
-                grads
-            }
-        };
-        let inputs = &inputs[..2 + bias.is_some() as usize];
-        let out = record_with_tangent("linear", inputs, out, backward, |tangents, out| {
-            let [dx, dw] = [&tangents[0], &tangents[1]].map(Option::as_ref);
-            let db = tangents.get(2).and_then(Option::as_ref);
-            sum_of([
-                dx.map(|dx| dx.linear(weight, None)),
-                dw.map(|dw| self.linear(dw, None)),
-                db.map(|db| db.expand(out.shape())),
-            ])
-        });
-        out.add_to_sum();
-        out
+        recorded(self, weight, bias, out)
     }
+}
+
+/// [`Tensor::linear`]'s result, recorded.
+#[track_caller]
+fn recorded(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, out: Tensor) -> Tensor {
+    // Without a bias the third is not looked at.
+    let inputs = [x, weight, bias.unwrap_or(weight)];
+    let backward = |saver: &Saver<'_>| {
+        let w = x.requires_grad().then(|| saver.save(weight));
+        let (with_bias, shape) = (bias.is_some(), x.layout().shape.clone());
+        let x = weight.requires_grad().then(|| saver.save(x));
+        move |ctx: &BackwardCtx<'_>| {
+            let g = flat(&ctx.grad(0));
+            let dx = ctx.get_for(0, &w).map(|w| match added(ctx, &g, &w, &shape) {
+                Some(sum) => sum,
+                None => unflat(g.mm(&w), &shape),
+            });
+            let x = ctx.get_for(1, &x).map(|x| flat(&x));
+            let joint = match &x {
+                Some(x) if with_bias && ctx.needs(2) && !ctx.create_graph() => {
+                    let (g, x) = (g.untracked(), x.untracked());
+                    no_grad(|| cublaslt::weight_and_bias(&g, &x, Weight::OutIn))
+                }
+                _ => None,
+            };
+            let counted =
+                || product_flops([g.shape()[1], shape[shape.len() - 1], g.shape()[0]], &[]);
+            if let Some((dw, db)) = joint {
+                flops("mm", counted);
+                return smallvec![dx, Some(dw), Some(db)];
+            }
+            let dw = x.map(|x| match ctx.place(1) {
+                Some(place) => {
+                    flops("mm", counted);
+                    no_grad(|| cpu::product_at(&g.t(), &x, place))
+                }
+                None => g.t().mm(&x),
+            });
+            let mut grads: SmallVec<[Option<Tensor>; 3]> = smallvec![dx, dw];
+            if with_bias {
+                grads.push(ctx.needs(2).then(|| sum_rows(ctx, &g)));
+            }
+            grads
+        }
+    };
+    let inputs = &inputs[..2 + bias.is_some() as usize];
+    let out = record_with_tangent("linear", inputs, out, backward, |tangents, out| {
+        let [dx, dw] = [&tangents[0], &tangents[1]].map(Option::as_ref);
+        let db = tangents.get(2).and_then(Option::as_ref);
+        sum_of([
+            dx.map(|dx| dx.linear(weight, None)),
+            dw.map(|dw| x.linear(dw, None)),
+            db.map(|db| db.expand(out.shape())),
+        ])
+    });
+    out.add_to_sum();
+    out
 }
 
 /// The sum so far of the gradient of an input of several layers, and `g w`, by the product itself; of this shape.
