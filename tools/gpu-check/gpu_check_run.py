@@ -21,6 +21,18 @@ BINARIES = {
 DRIVERS = ["/usr/local/nvidia/lib64", "/usr/local/nvidia/lib"]
 
 
+class Plan:
+    """Seconds of stages. Where there are fewer than all ask for, each gets as much less: what was done before the first
+    one, as a look for PyTorch, is not the first one's loss."""
+
+    def __init__(self, seconds, there):
+        self.seconds, self.share = seconds, min(1, there / max(1, sum(seconds)))
+
+    def left(self, at, there):
+        """Of a stage that begins when so many seconds are there: all but those of later stages."""
+        return there - self.share * sum(self.seconds[at + 1 :])
+
+
 class Late(Exception):
     """A stage's time is over."""
 

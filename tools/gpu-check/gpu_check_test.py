@@ -7,7 +7,7 @@ from unittest import mock
 
 sys.dont_write_bytecode = True
 import gpu_check_golden, gpu_check_kernels, gpu_check_report, gpu_check_rows, gpu_check_tests
-from gpu_check_run import ROOT, Late, Machine, Stage
+from gpu_check_run import ROOT, Late, Machine, Plan, Stage
 
 HEAD = "#!" + sys.executable + "\nimport json, os, sys, time\nsay = lambda **row: print(json.dumps(row), flush=True)\n"
 # Twelve cases in two parts: one wrong, one hangs, one kills its process, one loses the device, one is known.
@@ -316,6 +316,20 @@ class Kernels(unittest.TestCase):
         pack, said = self.packed(HEAD + "sys.exit(2)")
         self.assertIn("no kernels in the pack", said)
         self.assertIsNone(gpu_check_kernels.unpacked(pack, tempfile.mkdtemp()))
+
+
+class Times(unittest.TestCase):
+    def test_what_comes_before_the_first_stage_is_nobodys_loss(self):
+        seconds, limit = [5, 20, 150, 300], 475
+        for before in (0, 4, 40):
+            there = limit - before
+            plan = Plan(seconds, there)
+            for at, own in enumerate(seconds):
+                left = plan.left(at, there)
+                self.assertAlmostEqual(left, own * (limit - before) / limit)
+                there -= left
+        # What one leaves is the next one's.
+        self.assertEqual(Plan(seconds, limit).left(1, 474), 24)
 
 
 if __name__ == "__main__":
