@@ -39,6 +39,7 @@ mod radam;
 mod rmsprop;
 mod rprop;
 mod sgd;
+mod sparse_adam;
 pub mod swa_utils;
 mod zero_redundancy;
 
@@ -58,4 +59,5 @@ pub use radam::{RAdam, RAdamOptions};
 pub use rmsprop::{RMSprop, RMSpropOptions};
 pub use rprop::{Rprop, RpropOptions};
 pub use sgd::{SGD, SGDOptions};
+pub use sparse_adam::{SparseAdam, SparseAdamOptions};
 pub use zero_redundancy::ZeroRedundancyOptimizer;

@@ -7,7 +7,10 @@ use serde_json::Value;
 use torchrs::nn::{self, Forward, Module};
 use torchrs::optim::lr_scheduler::{Anneal, ConstantLR, CyclicLR, LRScheduler, PolynomialLR};
 use torchrs::optim::swa_utils::{AveragedModel, AveragedModelOptions, Averaging, SWALR, update_bn};
-use torchrs::optim::{Adadelta, Adamax, Optimizer, ParamGroup, RAdam, Rprop, SGD, SGDOptions};
+use torchrs::optim::{
+    Adadelta, Adamax, Optimizer, ParamGroup, RAdam, Rprop, SGD, SGDOptions, SparseAdam,
+    SparseAdamOptions,
+};
 use torchrs::{Dtype, Tensor, no_grad};
 
 fn recorded() -> Value {
@@ -211,4 +214,57 @@ fn update_bn_gives_the_mean_over_all_batches() {
     model.forward(&Tensor::zeros([4, 2], Dtype::F64));
     let after = model.state_dict()["0.running_mean"].to_vec::<f64>()[0];
     assert!((after - 0.9 * before).abs() < 1e-12);
+}
+
+/// Numbers of PyTorch 2.15, whose gradients had these rows.
+#[test]
+fn sparse_adam_leaves_rows_without_a_gradient() {
+    let defaults = SparseAdamOptions { lr: 0.1, ..Default::default() };
+    let others = SparseAdamOptions { lr: 0.3, betas: (0.5, 0.7), eps: 1e-2, maximize: true };
+    let cases = [
+        (
+            defaults,
+            [
+                0.42126430130682113,
+                -0.8771359814699548,
+                1.8550666633967312,
+                0.38193559103088076,
+                -0.9023276266460051,
+                1.4418871699064348,
+            ],
+        ),
+        (
+            others,
+            [
+                0.6484698704113383,
+                -1.297286161059229,
+                2.508693015330194,
+                -0.14685100034161688,
+                -0.31475214761182546,
+                1.753106067063061,
+            ],
+        ),
+    ];
+    let grads = [
+        [[1.0, -2.0], [0.0, 0.0], [0.5, 0.0]],
+        [[0.0, 0.0], [0.25, -0.5], [0.0, 0.0]],
+        [[-1.5, 1.0], [2.0, 0.0], [0.0, 0.0]],
+        [[0.0, 0.0], [0.0, 0.0], [0.0, 3.0]],
+    ];
+    for (options, want) in cases {
+        let p = Tensor::from([[0.5, -1.0], [2.0, 0.25], [-0.75, 1.5]]).requires_grad_(true);
+        let mut optimizer = SparseAdam::new([p.clone()], options);
+        for grad in grads {
+            p.set_grad(Some(Tensor::from(grad)));
+            optimizer.step();
+        }
+        for (ours, want) in p.to_vec::<f64>().into_iter().zip(want) {
+            assert!((ours - want).abs() < 1e-14, "{ours} {want}");
+        }
+    }
+    let error = torchrs::catch(|| {
+        SparseAdam::new([Tensor::from([1f64])], SparseAdamOptions { lr: 0.0, ..Default::default() })
+    });
+    let error = error.err().expect("a rate of 0").to_string();
+    assert!(error.contains("lr") && error.contains("above 0"), "{error}");
 }

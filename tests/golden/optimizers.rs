@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 use torchrs::optim::{
     ASGD, Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, LBFGS, Muon, NAdam, Optimizer,
-    OptimizerState, ParamGroup, RAdam, RMSprop, Rprop, SGD, StateValue,
+    OptimizerState, ParamGroup, RAdam, RMSprop, Rprop, SGD, SparseAdam, StateValue,
 };
 use torchrs::{Tensor, no_grad};
 
@@ -87,6 +87,7 @@ pub fn make(op: &str, groups: Vec<Group>) -> Result<torchrs::Result<Box<dyn Opti
         "optim.Adamax" => with_groups!(Adamax),
         "optim.ASGD" => with_groups!(ASGD),
         "optim.Muon" => with_groups!(Muon),
+        "optim.SparseAdam" => with_groups!(SparseAdam),
         "optim.NAdam" => with_groups!(NAdam),
         "optim.RAdam" => with_groups!(RAdam),
         "optim.RMSprop" => with_groups!(RMSprop),

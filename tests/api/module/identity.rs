@@ -55,7 +55,7 @@ fn optimizers() -> Vec<(&'static str, Make)> {
     }
     let mut all: Vec<(&'static str, Make)> = all![
         Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, ASGD, LBFGS, NAdam, RAdam, RMSprop,
-        Rprop
+        Rprop, SparseAdam
     ];
     all.push(("Muon", |params| {
         let matrices = params.into_iter().filter(|p| p.dim() == 2);

@@ -86,6 +86,7 @@ simulated! {
         compare(Dtype::F32, 5e-6, |p| Box::new(NAdam::new(p, Default::default())));
         compare(Dtype::F32, 5e-6, |p| Box::new(Rprop::new(p, Default::default())));
         compare(Dtype::F32, 5e-6, |p| Box::new(RAdam::new(p, Default::default())));
+        compare(Dtype::F32, 5e-6, |p| Box::new(SparseAdam::new(p, Default::default())));
         compare(Dtype::F32, 5e-6, |p| Box::new(ASGD::new(p, Default::default())));
         compare(Dtype::F32, 2e-5, |p| Box::new(RMSprop::new(p, RMSpropOptions { centered: true, momentum: 0.5, ..Default::default() })));
     }
