@@ -116,7 +116,7 @@ impl<'a> Case<'a> {
             FileDtype::BOOL => Dtype::Bool,
             other => panic!("{key}: type {other:?}"),
         };
-        let tensor = Tensor::empty(&info.shape, dtype);
+        let tensor = Tensor::empty(&info.shape, (dtype, Device::Cpu));
         let data = &file.bytes[file.start + info.data_offsets.0..file.start + info.data_offsets.1];
         assert_eq!(data.len(), tensor.numel() * dtype.size());
         // SAFETY: a new contiguous tensor of as many bytes.

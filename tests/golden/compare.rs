@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use torchrs::{Complex, Tensor};
+use torchrs::{Complex, Device, Tensor};
 
 use crate::arg::{Arg, dtype};
 use crate::case::Case;
@@ -137,6 +137,7 @@ pub fn output(
     if Some(got.dtype()) != expected {
         return Err(format!("{name}: type {}, expected {}", got.dtype(), entry["dtype"]));
     }
+    on_device(case, name, got)?;
     // Of the two outputs of such an op the second one has the places.
     let ties = if name == "out1" { Ties::of(case, inputs) } else { None };
     if let Some(ties) = ties {
@@ -153,6 +154,21 @@ pub fn output(
             _ => Ok(()),
         },
     }
+}
+
+/// What takes no options, and is on the host where no tensor says otherwise.
+const ON_HOST: [&str; 4] = ["arange", "llm.alibi_slopes", "tril_indices", "triu_indices"];
+/// Of these all but the first result are lists here, of which the runner makes tensors.
+const LISTS: [&str; 3] = ["pack_padded_sequence", "pack_sequence", "pad_packed_sequence"];
+
+/// A result that is silently elsewhere than the call was made is wrong, whatever its numbers.
+pub fn on_device(case: &Case, what: &str, got: &Tensor) -> Result<(), String> {
+    let is_list = what != "out0" && LISTS.iter().any(|name| case.op().ends_with(name));
+    let (got, wanted) = (got.device(), case.device());
+    if got == wanted || is_list || got == Device::Cpu && ON_HOST.contains(&case.op()) {
+        return Ok(());
+    }
+    Err(format!("{what}: on {got}, expected on {wanted}"))
 }
 
 /// Whether a case says which results are views: programs and distributions do not.

@@ -246,7 +246,13 @@ fn compared(
                     Some(found) => case.tensor_like(key, found),
                     None => case.tensor(key),
                 };
-                let found = found.unwrap_or_else(|| want.zeros_like());
+                let found = match found {
+                    Some(found) => {
+                        compare::on_device(case, &format!("{what} by {name}"), &found)?;
+                        found
+                    }
+                    None => want.zeros_like(),
+                };
                 if found.dtype() != want.dtype() {
                     let (f, w) = (found.dtype(), want.dtype());
                     return Err(format!("{what} by {name}: type {f}, expected {w}"));

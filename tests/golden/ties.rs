@@ -3,7 +3,7 @@
 //! the C++ library leaves). A place is right when its element is, and no place is named twice; gradients
 //! of equal elements are compared added up.
 
-use torchrs::{Dtype, Tensor, no_grad};
+use torchrs::{Device, Dtype, Tensor, no_grad};
 
 use crate::arg::Arg;
 use crate::case::Case;
@@ -48,8 +48,9 @@ impl Ties {
         {
             return Err(format!("a place of element {g}, expected one of {w}"));
         }
-        let ones = Tensor::ones(got.shape(), Dtype::I64);
-        let named = Tensor::zeros(self.x.shape(), Dtype::I64).scatter_add(self.dim, &got, &ones);
+        let ones = got.ones_like();
+        let none = Tensor::zeros(self.x.shape(), (Dtype::I64, Device::Cpu));
+        let named = none.scatter_add(self.dim, &got, &ones);
         match named.gt(1i64).any().item_i64() {
             0 => Ok(()),
             _ => Err(format!("a place is named twice in {got:?}")),

@@ -77,7 +77,7 @@ fn attention(t: &mut Table) {
     t.op("llm.attention_mask", |c| {
         let (queries, keys) = (c.count(0, "tq", 0)?, c.count(1, "tk", 0)?);
         let (window, causal) = (c.maybe_count(2, "window")?, c.flag(3, "causal", true)?);
-        Ok(llm::attention_mask(queries, keys, window, causal, torchrs::Device::Cpu))
+        Ok(llm::attention_mask(queries, keys, window, causal, torchrs::default_device()))
     });
     t.op("llm.gqa", |c| {
         let options = GroupedQueryOptions {
