@@ -1,6 +1,7 @@
 //! Sums of squares over the whole range of f32, and derivatives of ops that are no rows where a formula would divide by
 //! zero or multiply it with what overflowed. Rows have a sweep of their own (`pointwise/edges.rs`).
 
+use crate::autograd::forward_ad::{dual_level, make_dual, unpack_dual};
 use crate::autograd::{GraphMode, grad};
 use crate::cuda::simulated_test::on_gpu;
 use crate::nn::{
@@ -117,6 +118,25 @@ fn sums_of_squares_on_a_gpu() {
 fn gradient(y: &Tensor, x: &Tensor) -> Vec<f32> {
     let ones = y.detach().ones_like();
     grad(&[y], &[x], &[Some(&ones)], GraphMode::Retain)[0].as_ref().expect("depends on x").to_vec()
+}
+
+#[test]
+fn what_has_no_slope_has_no_tangent() {
+    let zeros: [(&str, Op); 6] = [
+        ("norm", |x| x.norm()),
+        ("norm(3)", |x| x.norm_dim(3, &[], false)),
+        ("norm(1.5)", |x| x.norm_dim(1.5, &[0], true)),
+        ("std", |x| x.std_dim(&[], 1, false)),
+        ("cdist(3)", |x| x.reshape([2, -1]).cdist(&x.reshape([2, -1]).detach(), 3.0)),
+        ("dist(4)", |x| x.dist(&x.detach(), 4)),
+    ];
+    for (name, f) in zeros {
+        let x = Tensor::zeros([4], Dtype::F64);
+        let along = Tensor::from([1f64, 2., -3., 4.]);
+        let tangent = dual_level(|| unpack_dual(&f(&make_dual(&x, &along))).tangent);
+        let tangent = tangent.expect("depends on x").to_vec::<f64>();
+        assert!(tangent.iter().all(|t| *t == 0.0), "{name}: {tangent:?}");
+    }
 }
 
 #[test]

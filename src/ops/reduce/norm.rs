@@ -101,7 +101,9 @@ fn norm_backward(x: &Tensor, y: &Tensor, g: &Tensor, p: f64, dims: &Dims) -> Ten
             x.sign() * (g * share)
         }
         _ => {
-            let scale = (g / y.pow(p - 1.0)).masked_fill(&zero, 0.0);
+            // Filled before the division, too: else the derivative by g, which is the tangent, is 0 over 0.
+            let power_of_norm = y.pow(p - 1.0).masked_fill(&zero, 1.0);
+            let scale = (g / power_of_norm).masked_fill(&zero, 0.0);
             let power = if p < 2.0 {
                 let at_zero = x.detach().eq(0.0);
                 x.sign() * x.abs().pow(p - 1.0).masked_fill(&at_zero, 0.0)

@@ -174,7 +174,9 @@ impl Tensor {
                 let x = ctx.get(&x);
                 let y = dims.restore(&ctx.get(&y), x.shape());
                 let g = dims.restore(&ctx.grad(0), x.shape());
-                let g = (g / &(&y * 2.0)).masked_fill(&y.detach().eq(0.0), 0.0);
+                let equal = y.detach().eq(0.0);
+                // Filled before the division, too: else the derivative by g, which is the tangent, is 0 over 0.
+                let g = (g / &(&y * 2.0).masked_fill(&equal, 1.0)).masked_fill(&equal, 0.0);
                 smallvec![Some(variance_backward(&x, &g, &dims, divisor))]
             }
         })
