@@ -547,9 +547,14 @@ fn quantile(
     keepdim: bool,
     interpolation: Interpolation,
 ) -> Tensor {
+    let given = matches!(q, Operand::Tensor(_));
     let q = match q {
         Operand::Tensor(q) => q.clone(),
-        Operand::Scalar(q) => Tensor::full([], q, (x.dtype(), x.device())),
+        Operand::Scalar(number) => {
+            // Known here: on a GPU its tensor is looked at too late for an error of this call alone.
+            limits::assert_probabilities(op, "q", &Tensor::scalar(number));
+            Tensor::full([], number, (x.dtype(), x.device()))
+        }
     };
     if !matches!(x.dtype(), Dtype::F32 | Dtype::F64) || q.dtype() != x.dtype() || q.dim() > 1 {
         throw(Error::dtype(
@@ -562,7 +567,9 @@ fn quantile(
             ),
         ));
     }
-    limits::assert_probabilities(op, "q", &q);
+    if given {
+        limits::assert_probabilities(op, "q", &q);
+    }
     let d = x.normalize_dim(op, dim);
     if x.numel() == 0 {
         throw(Error::shape(op, format!("of no elements, shape {:?}", x.shape())));
