@@ -79,6 +79,7 @@ table::ops! {
     limits { kernels: [PROGRAM] }
     linalg { room }
     loss { room }
+    masked { room }
     norm { room }
     pointwise { room }
     pool { room }
@@ -87,5 +88,6 @@ table::ops! {
     reduce { room }
     rnn { room }
     shape { room }
+    special { samples }
     windows { room }
 }

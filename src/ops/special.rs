@@ -9,6 +9,8 @@
 
 use super::pointwise::{apply, incomplete_gamma, polynomials, special as table};
 use crate::error::{Error, throw};
+#[cfg(test)]
+use crate::ops::checks::samples::OpSample;
 use crate::tensor::{Dtype, Operand, Tensor};
 
 macro_rules! of_one {
@@ -205,4 +207,33 @@ pub fn log_softmax(input: &Tensor, dim: i64, dtype: Option<Dtype>) -> Tensor {
 #[track_caller]
 pub fn logsumexp(input: &Tensor, dim: &[i64], keepdim: bool) -> Tensor {
     input.logsumexp(dim, keepdim)
+}
+
+/// What is no row of a table. Rows have checks of their own.
+#[cfg(test)]
+pub(in crate::ops) fn samples() -> Vec<OpSample> {
+    use crate::ops::checks::samples::{Order, positive, values};
+    let x = || [positive([2, 3], 1)];
+    vec![
+        OpSample::new("special.polygamma(1)", x(), |x| polygamma(1, &x[0])).slack(8.0),
+        OpSample::new("special.polygamma(0)", x(), |x| polygamma(0, &x[0])).slack(8.0),
+        OpSample::new("special.multigammaln", x(), |x| multigammaln(&(&x[0] + 2.0), 3)).slack(8.0),
+        OpSample::new("special.logit, eps", x(), |x| logit(&(&x[0] / 3.0), Some(0.3))).slack(8.0),
+        OpSample::new("special.softmax", x(), |x| softmax(&x[0], -1, None)),
+        OpSample::new("special.log_softmax", x(), |x| log_softmax(&x[0], 0, None)),
+        OpSample::new("special.logsumexp", x(), |x| logsumexp(&x[0], &[0, 1], true)),
+        OpSample::new("special.round", [values([2, 5], 3)], |x| round(&x[0], 1))
+            .order(Order::None)
+            .no_half(),
+        OpSample::new("special.xlogy of a number", x(), |x| xlogy(2.0, &x[0])),
+        OpSample::new("special.xlog1py by a number", x(), |x| xlog1py(&x[0], 0.5)),
+        OpSample::new("special.gammaincc of a number", x(), |x| gammaincc(1.5, &x[0])).slack(8.0),
+        OpSample::new("special.gammainc of a number", x(), |x| gammainc(0.75, &x[0])).slack(8.0),
+        OpSample::new("special.zeta of a number", x(), |x| zeta(2.0, &(&x[0] + 0.5))).slack(8.0),
+        OpSample::new("special.hermite_polynomial_h of a number", x(), |x| {
+            hermite_polynomial_h(0.75, &(&x[0] * 0.0 + 3.0).detach())
+        })
+        .order(Order::None)
+        .no_half(),
+    ]
 }

@@ -4,6 +4,7 @@
 //!
 //! Knows no op by name: an op is here by the samples beside it.
 
+mod compositions;
 mod edges;
 mod meta;
 mod on_gpu;
@@ -31,9 +32,16 @@ const CHECKED: usize = 24;
 /// Step of the central differences; their error is about its square and 1e-16 over it.
 const STEP: f64 = 1e-5;
 
+/// The samples of all ops, and of what is made of them.
+fn all_samples() -> Vec<OpSample> {
+    let mut all = crate::ops::all_samples();
+    all.extend(compositions::list());
+    all
+}
+
 /// Runs `check` on every sample and reports all that fail.
 fn for_all(check: impl Fn(&OpSample) -> Result<(), String>) {
-    let failures: Vec<String> = crate::ops::all_samples()
+    let failures: Vec<String> = all_samples()
         .iter()
         .filter_map(|s| {
             let outcome = crate::error::catch(|| check(s)).unwrap_or_else(|e| Err(e.to_string()));

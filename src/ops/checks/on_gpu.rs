@@ -110,7 +110,7 @@ fn differences(samples: &[OpSample]) -> Vec<String> {
 fn inside() {
     backends::cudnn::set_allow_tf32(false);
     let (mut wrong, mut refused) = (Vec::new(), 0);
-    let samples = crate::ops::all_samples();
+    let samples = super::all_samples();
     for sample in &samples {
         let check = |order| {
             crate::error::catch(|| agrees(sample, order)).unwrap_or_else(|e| Err(e.to_string()))

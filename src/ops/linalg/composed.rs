@@ -4,6 +4,8 @@ use super::checks::{check_matrices, check_square};
 use super::lu::unpacked;
 use super::{Uplo, eigh, svd};
 use crate::error::{Error, throw};
+#[cfg(test)]
+use crate::ops::checks::samples::OpSample;
 use crate::tensor::Tensor;
 
 /// P, L and U, as [`lu`](super::lu()) gives them, of the factors and pivots of [`lu_factor`](super::lu_factor)
@@ -76,6 +78,24 @@ pub fn polar(a: &Tensor) -> (Tensor, Tensor) {
     }
     let (u, s, vt) = svd(a, false);
     (u.matmul(&vt), (vt.mt() * s.unsqueeze(-2)).matmul(&vt))
+}
+
+#[cfg(test)]
+pub(super) fn samples() -> Vec<OpSample> {
+    use super::samples::{heavy, positive, sample};
+    use crate::ops::checks::samples::Order;
+    fn unpack(x: &Tensor) -> (Tensor, Tensor, Tensor) {
+        let (factors, pivots) = super::lu_factor(x);
+        lu_unpack(&factors, &pivots)
+    }
+    vec![
+        sample("lu_unpack, P", &[&[2, 3, 3]], |x| unpack(&heavy(&x[0])).0).order(Order::None),
+        sample("lu_unpack, L", &[&[3, 4]], |x| unpack(&x[0]).1),
+        sample("lu_unpack, U", &[&[4, 2]], |x| unpack(&x[0]).2),
+        sample("matrix_sqrth", &[&[2, 3, 3]], |x| matrix_sqrth(&positive(&x[0]))),
+        sample("polar, U", &[&[4, 2]], |x| polar(&x[0]).0),
+        sample("polar, H", &[&[2, 3, 3]], |x| polar(&heavy(&x[0])).1),
+    ]
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@ use super::on_host::each_anywhere;
 use crate::autograd::{BackwardCtx, record};
 use crate::cpu::linalg;
 use crate::error::{Error, throw};
+#[cfg(test)]
+use crate::ops::checks::samples::OpSample;
 use crate::tensor::{Dtype, Tensor, broadcast_shapes};
 
 /// The factors of symmetric matrices, of which the lower triangle is read (`torch.linalg.ldl_factor`): below the diagonal
@@ -129,6 +131,32 @@ pub fn ldl_solve(factors: &Tensor, pivots: &Tensor, b: &Tensor) -> Tensor {
             smallvec![None, Some(ldl_solve(&own, &pivots, &ctx.grad(0)))]
         }
     })
+}
+
+#[cfg(test)]
+pub(super) fn samples() -> Vec<OpSample> {
+    use super::samples::{heavy, sample};
+    use crate::ops::checks::samples::Order;
+    fn symmetric(x: &Tensor) -> Tensor {
+        heavy(x) + x.mt()
+    }
+    vec![
+        sample("ldl_factor", &[&[2, 3, 3]], |x| ldl_factor(&symmetric(&x[0]).detach()).0)
+            .order(Order::None),
+        sample("ldl_factor, pivots", &[&[3, 3]], |x| ldl_factor_ex(&symmetric(&x[0])).1)
+            .order(Order::None),
+        sample("ldl_solve", &[&[2, 3, 3], &[3, 2]], |x| {
+            let (factors, pivots) = ldl_factor(&symmetric(&x[0]).detach());
+            ldl_solve(&factors, &pivots, &x[1])
+        })
+        .order(Order::None),
+        sample("ldl_solve, by the right side", &[&[2, 3, 2]], |x| {
+            let options = (x[0].dtype(), x[0].device());
+            let a = Tensor::full([3, 3], 1.5, options) + Tensor::eye(3, options) * 2.0;
+            let (factors, pivots) = ldl_factor(&a);
+            ldl_solve(&factors, &pivots, &x[0])
+        }),
+    ]
 }
 
 #[cfg(test)]

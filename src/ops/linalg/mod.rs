@@ -74,19 +74,24 @@ pub use triangular::solve_triangular;
 
 crate::ops::table::ops! {
     cholesky { samples }
+    composed { samples }
     cond { samples }
     cuda { kernels: [factors::FACTORS, jacobi::JACOBI, qr::QR] }
     det { samples }
+    eig { samples }
     eigh { samples }
     inverse { samples }
+    ldl { samples }
     lstsq { samples }
     lu { samples }
     matrix_exp { samples }
     norm { samples }
     pinv { samples }
     qr { samples }
+    reflections { samples }
     solve { samples }
     svd { samples }
+    synonyms { samples }
     tensor_equations { samples }
     triangular { samples }
 }

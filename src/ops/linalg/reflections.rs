@@ -5,6 +5,8 @@ use super::on_host::each_anywhere;
 use crate::autograd::{BackwardCtx, record_many};
 use crate::cpu::linalg;
 use crate::error::{Error, throw};
+#[cfg(test)]
+use crate::ops::checks::samples::OpSample;
 use crate::tensor::Tensor;
 
 /// R in the upper trapezoid and the reflections' vectors below it, of which the leading 1 is not stored, and the
@@ -127,6 +129,34 @@ pub fn ormqr(a: &Tensor, tau: &Tensor, c: &Tensor, left: bool, transpose: bool) 
     let order: Vec<usize> =
         if transpose { (0..count).collect() } else { (0..count).rev().collect() };
     order.into_iter().fold(c, |c, i| reflected(&c, &vectors, tau, i))
+}
+
+#[cfg(test)]
+pub(super) fn samples() -> Vec<OpSample> {
+    use super::samples::{heavy, sample};
+    use crate::ops::checks::samples::Order;
+    vec![
+        sample("geqrf", &[&[2, 4, 3]], |x| geqrf(&x[0].detach()).0).order(Order::None),
+        sample("geqrf, tau", &[&[3, 4]], |x| geqrf(&x[0].detach()).1).order(Order::None),
+        sample("householder_product", &[&[2, 4, 3], &[2, 2]], |x| {
+            householder_product(&x[0], &x[1])
+        }),
+        sample("householder_product, none", &[&[3, 2], &[0]], |x| {
+            householder_product(&x[0], &x[1])
+        })
+        .order(Order::None),
+        sample("ormqr", &[&[2, 4, 3], &[2, 3], &[4, 2]], |x| {
+            ormqr(&x[0], &x[1], &x[2], true, false)
+        }),
+        sample("ormqr, right, transposed", &[&[4, 3], &[3], &[2, 2, 4]], |x| {
+            ormqr(&x[0], &x[1], &x[2], false, true)
+        }),
+        sample("householder_product of geqrf", &[&[3, 3]], |x| {
+            let (packed, tau) = geqrf(&heavy(&x[0]).detach());
+            householder_product(&packed, &tau)
+        })
+        .order(Order::None),
+    ]
 }
 
 #[cfg(test)]

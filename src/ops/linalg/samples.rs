@@ -20,3 +20,9 @@ pub(super) fn heavy(x: &Tensor) -> Tensor {
 pub(super) fn positive(x: &Tensor) -> Tensor {
     x.matmul(&x.mt()) + eye_like(x)
 }
+
+/// With real eigenvalues that are far from each other.
+pub(super) fn apart(x: &Tensor) -> Tensor {
+    let steps = eye_like(x).cumsum(-1).sum_dim(&[-2], true);
+    x * 0.25 + eye_like(x) * steps * 4.0
+}

@@ -3,6 +3,8 @@
 use std::borrow::Borrow;
 
 use crate::amp::cast_op;
+#[cfg(test)]
+use crate::ops::checks::samples::OpSample;
 use crate::tensor::Tensor;
 
 /// [`Tensor::matmul`] (`torch.linalg.matmul`).
@@ -109,4 +111,15 @@ pub fn diagonal(a: &Tensor, offset: i64, dim1: i64, dim2: i64) -> Tensor {
 #[track_caller]
 pub fn vander(x: &Tensor, n: impl Into<Option<usize>>) -> Tensor {
     x.vander(n)
+}
+
+#[cfg(test)]
+pub(super) fn samples() -> Vec<OpSample> {
+    use super::samples::sample;
+    vec![
+        sample("linalg.vecdot", &[&[2, 3, 4], &[3, 1]], |x| vecdot(&x[0], &x[1], -2)),
+        sample("linalg.diagonal", &[&[2, 3, 4]], |x| diagonal(&x[0], 1, -2, -1)),
+        sample("linalg.vander", &[&[2, 3]], |x| vander(&x[0], 4)),
+        sample("linalg.cross", &[&[2, 3], &[1, 3]], |x| cross(&x[0], &x[1], -1)),
+    ]
 }

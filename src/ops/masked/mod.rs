@@ -9,9 +9,16 @@
 //! assert_eq!(masked::mean(&x, &[1], false, &mask).to_vec::<f64>(), [1.5, 3.0]);
 //! ```
 
+#[cfg(test)]
+mod samples;
+
 use crate::error::{Error, throw};
 use crate::ops::linalg::vector_norm;
 use crate::tensor::{Dtype, Scalar, Tensor};
+
+crate::ops::table::ops! {
+    samples { samples }
+}
 
 /// A mask, or none: what the functions of this module take.
 #[derive(Clone, Copy, Default)]

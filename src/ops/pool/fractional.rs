@@ -7,6 +7,8 @@
 
 use crate::autograd::no_grad;
 use crate::error::{Error, throw};
+#[cfg(test)]
+use crate::ops::checks::samples::OpSample;
 use crate::tensor::{Dtype, Tensor};
 
 /// How many windows [`Tensor::fractional_max_pool2d`] has along each dimension.
@@ -197,6 +199,32 @@ fn positions<const D: usize>(
     }
     let shape = [&[planes][..], &counts, &kernel_size].concat();
     all.expand(&shape).contiguous()
+}
+
+#[cfg(test)]
+pub(super) fn samples() -> Vec<OpSample> {
+    use crate::ops::checks::samples::{Order, values};
+    /// Numbers from 0 to 1 that every type has, so that windows start at the same places.
+    fn numbers(shape: [usize; 3], like: &Tensor) -> Tensor {
+        let n = shape.iter().product::<usize>();
+        let eighths: Vec<f64> = (0..n).map(|i| (i * 3 % 8) as f64 / 8.0).collect();
+        Tensor::from_slice(&eighths, shape).to_dtype(like.dtype()).to_device(like.device())
+    }
+    vec![
+        OpSample::new("fractional_max_pool2d", [values([2, 2, 6, 5], 1)], |x| {
+            let size = FractionalSize::Size([3, 2]);
+            x[0].fractional_max_pool2d([2, 3], size, Some(&numbers([2, 2, 2], &x[0]))).0
+        }),
+        OpSample::new("fractional_max_pool2d, places", [values([2, 6, 5], 2)], |x| {
+            let size = FractionalSize::Ratio([0.5, 0.5]);
+            x[0].fractional_max_pool2d([2, 2], size, Some(&numbers([1, 2, 2], &x[0]))).1
+        })
+        .order(Order::None),
+        OpSample::new("fractional_max_pool3d", [values([2, 4, 5, 3], 3)], |x| {
+            let size = FractionalSize::Size([2, 3, 1]);
+            x[0].fractional_max_pool3d([2, 2, 2], size, Some(&numbers([1, 2, 3], &x[0]))).0
+        }),
+    ]
 }
 
 #[cfg(test)]

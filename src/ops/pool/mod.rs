@@ -12,5 +12,6 @@ crate::ops::table::ops! {
     average { samples }
     cuda { kernels: [PROGRAM] }
     composed { samples }
+    fractional { samples }
     max { samples }
 }

@@ -6,6 +6,8 @@
 //! ```
 
 use crate::error::{Error, throw};
+#[cfg(test)]
+use crate::ops::checks::samples::OpSample;
 use crate::tensor::{Dtype, Tensor, default_dtype, normalize_dims};
 
 /// How far apart the samples of [`Tensor::gradient`] are.
@@ -161,6 +163,33 @@ fn unevenly(x: &Tensor, dim: i64, at: &Tensor, edge_order: usize) -> Tensor {
         - part(x, dim, 0, n - 2) * (&e / (&d * &both))
         + part(x, dim, 2, n - 2) * (&d / (&e * &both));
     Tensor::cat(&[first, inside, last], dim)
+}
+
+#[cfg(test)]
+pub(super) fn samples() -> Vec<OpSample> {
+    use crate::ops::checks::samples::{positive, values};
+    vec![
+        OpSample::new("gradient", [values([4, 3], 1)], |x| {
+            Tensor::cat(&x[0].gradient(Default::default()), 0)
+        })
+        .slack(8.0),
+        OpSample::new("gradient(edge_order=2)", [values([2, 5], 2)], |x| {
+            let options =
+                GradientOptions { spacing: Spacing::Every(0.5), dims: Some(&[-1]), edge_order: 2 };
+            x[0].gradient(options).remove(0)
+        })
+        .slack(8.0),
+        OpSample::new("gradient(spacing)", [values([2, 5], 3), positive([5], 1)], |x| {
+            let at = x[1].cumsum(0);
+            let options = GradientOptions {
+                spacing: Spacing::At(std::slice::from_ref(&at)),
+                dims: Some(&[1]),
+                ..Default::default()
+            };
+            x[0].gradient(options).remove(0)
+        })
+        .slack(64.0),
+    ]
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 use crate::autograd::no_grad;
 use crate::error::{Error, throw};
 use crate::ops::SearchOptions;
+#[cfg(test)]
+use crate::ops::checks::samples::OpSample;
 use crate::tensor::{Dtype, Tensor};
 
 /// The bins of [`Tensor::histogram`] along a dimension.
@@ -194,6 +196,30 @@ fn dense(counts: &Tensor, edges: &[Tensor]) -> Tensor {
         density = density / widths.reshape(&shape);
     }
     density
+}
+
+#[cfg(test)]
+pub(super) fn samples() -> Vec<OpSample> {
+    use crate::ops::checks::samples::{Order, positive, values};
+    let none = |sample: OpSample| sample.order(Order::None).no_half();
+    vec![
+        none(OpSample::new("histogram", [values([3, 5], 1)], |x| {
+            x[0].histogram(Bins::Between(4, -1.5, 1.5), None, false).0
+        })),
+        none(OpSample::new(
+            "histogram, weights, density",
+            [values([12], 1), positive([12], 2)],
+            |x| x[0].histogram(Bins::Between(3, -2.5, 2.5), Some(&x[1]), true).0,
+        )),
+        none(OpSample::new("histogram, edges", [values([12], 1), values([1], 2)], |x| {
+            let edges = Tensor::cat(&[&x[1] - 1.125, x[1].clone(), &x[1] + 0.75], 0);
+            x[0].histogram(Bins::Edges(&edges), None, false).0
+        })),
+        none(OpSample::new("histogramdd", [values([10, 2], 3), positive([10], 1)], |x| {
+            let bins = [Bins::Between(2, -1.75, 2.25), Bins::Between(3, -2.0, 2.0)];
+            x[0].histogramdd(&bins, Some(&x[1]), false).0
+        })),
+    ]
 }
 
 #[cfg(test)]

@@ -30,6 +30,8 @@ pub(super) use extremes::select_backward;
 crate::ops::table::ops! {
     cuda { kernels: [REDUCTIONS] }
     extremes { samples }
+    gradient { samples }
+    histogram { samples }
     any_all { samples }
     logsumexp { samples }
     mean { samples }
