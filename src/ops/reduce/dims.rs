@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 pub(super) const MAX_DIMS: usize = 64;
 
 /// The dimensions that an op reduces.
+#[derive(Clone)]
 pub(super) struct Dims {
     /// Per dimension of the input.
     pub(super) reduced: SmallVec<[bool; 5]>,

@@ -11,7 +11,7 @@ use smallvec::smallvec;
 use super::cuda::{Finish, reduce};
 use super::dims::{Dims, beyond, finish_squares};
 use crate::amp::cast_op;
-use crate::autograd::record;
+use crate::autograd::{BackwardCtx, Saver, record_with_tangent};
 use crate::cpu::{folds::fold::Fold, numbers::widen::Real};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
@@ -101,9 +101,8 @@ fn norm_backward(x: &Tensor, y: &Tensor, g: &Tensor, p: f64, dims: &Dims) -> Ten
             x.sign() * (g * share)
         }
         _ => {
-            // Filled before the division, too: else the derivative by g, which is the tangent, is 0 over 0.
-            let power_of_norm = y.pow(p - 1.0).masked_fill(&zero, 1.0);
-            let scale = (g / power_of_norm).masked_fill(&zero, 0.0);
+            // Differentiated by g it is NaN where the norm is 0, as PyTorch's; the tangent, made of a g of 1, is 0.
+            let scale = (g / y.pow(p - 1.0)).masked_fill(&zero, 0.0);
             let power = if p < 2.0 {
                 let at_zero = x.detach().eq(0.0);
                 x.sign() * x.abs().pow(p - 1.0).masked_fill(&at_zero, 0.0)
@@ -151,14 +150,21 @@ impl Tensor {
             crate::tensor::dtype::not_floating("norm", self.dtype());
         }
         let out = norm_of(self, p, &dims);
-        record("norm", &[self], out, |saver| {
+        let of = dims.clone();
+        let backward = |saver: &Saver<'_>| {
             let (x, y) = (saver.save(self), saver.save_output(0));
-            move |ctx| {
+            move |ctx: &BackwardCtx<'_>| {
                 let x = ctx.get(&x);
-                let y = dims.restore(&ctx.get(&y), x.shape());
-                let g = dims.restore(&ctx.grad(0), x.shape());
-                smallvec![Some(norm_backward(&x, &y, &g, p, &dims))]
+                let y = of.restore(&ctx.get(&y), x.shape());
+                let g = of.restore(&ctx.grad(0), x.shape());
+                smallvec![Some(norm_backward(&x, &y, &g, p, &of))]
             }
+        };
+        record_with_tangent("norm", &[self], out, backward, |tangents, out| {
+            let y = dims.restore(out, self.shape());
+            let slope = norm_backward(self, &y, &y.detach().ones_like(), p, &dims);
+            let along = tangents[0].as_ref()?;
+            Some((slope * along).sum_dim(&dims.reduced_list(), dims.keepdim))
         })
     }
 }
