@@ -1,7 +1,7 @@
 //! The header of a safetensors file: JSON, in an order that depends on nothing but what it says, and read
 //! so that what it says twice is an error.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -40,12 +40,14 @@ pub(super) fn parsed(text: &[u8]) -> Result<Metadata, String> {
     let header: Header = serde_json::from_slice(text).map_err(|e| e.to_string())?;
     let mut tensors: Vec<(String, TensorInfo)> = header.tensors.into_iter().collect();
     tensors.sort_by_key(|(_, info)| info.data_offsets);
-    Metadata::new(header.metadata, tensors).map_err(|e| e.to_string())
+    // Into whichever table the crate has, with its `std` or without.
+    let metadata = header.metadata.map(|values| values.into_iter().collect());
+    Metadata::new(metadata, tensors).map_err(|e| e.to_string())
 }
 
 #[derive(Default)]
 struct Header {
-    metadata: Option<HashMap<String, String>>,
+    metadata: Option<BTreeMap<String, String>>,
     tensors: BTreeMap<String, TensorInfo>,
 }
 

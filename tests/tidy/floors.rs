@@ -148,7 +148,7 @@ pub const FLOORS: &[Floor] = &[
             "tensor",
         ],
     ),
-    // The extension module for Python, a workspace of its own.
+    // The extension module for Python.
     (
         "python",
         &[
