@@ -9,11 +9,7 @@ import tempfile
 import time
 import unittest
 
-import numpy as np
-import torch
-
-import torchrs
-import torchrs.torch
+from libraries import LIBRARIES, needs_torch, torch
 from torchrs.data import DataLoader, Digits, Synthetic, TextWindows
 
 
@@ -47,8 +43,8 @@ class Loader(unittest.TestCase):
         batches = iter(loader)
         first = next(batches)
         self.assertEqual(children(), ["loader worker 0", "loader worker 1"])
-        held = torch.from_dlpack(first[0]), first[1].numpy()
-        before = held[0].clone(), held[1].copy()
+        held = [library.from_dlpack(part) for library in LIBRARIES for part in first]
+        before = [part.tolist() for part in held]
         for _ in batches:
             pass
         # A batch that somebody holds is not written over, and outlives loader and workers.
@@ -59,7 +55,7 @@ class Loader(unittest.TestCase):
                 break
             time.sleep(0.05)
         self.assertEqual(children(), [])
-        self.assertTrue(torch.equal(held[0], before[0]) and np.array_equal(held[1], before[1]))
+        self.assertEqual([part.tolist() for part in held], before)
 
     def test_resume(self):
         def make():
@@ -107,7 +103,10 @@ class Loader(unittest.TestCase):
             x, y = next(iter(DataLoader(TextWindows(file.name, 4), 2)))
         self.assertEqual((x + 1).tolist(), y.tolist())
 
+    @needs_torch
     def test_in_pytorch(self):
+        import torchrs.torch
+
         loader = torchrs.torch.DataLoader(Digits("train"), 100, num_workers=1)
         sizes = [len(labels) for _, labels in torch.utils.data.DataLoader(loader, batch_size=None)]
         self.assertEqual((len(loader), sum(sizes)), (15, 1438))
@@ -145,12 +144,13 @@ class Processes(unittest.TestCase):
         self.assertEqual(out, "[2.0, 2.0, 2.0]\n", err)
 
     def test_the_end_of_the_interpreter(self):
-        # Memory of both sides is alive when the interpreter ends, and workers run.
+        # Memory of all sides is alive when the interpreter ends, and workers run.
+        names = ", ".join(library.__name__ for library in LIBRARIES)
         code, out, err = self.run_python(
-            "import numpy, torch, torchrs\n"
+            f"import {names}, torchrs\n"
             "from torchrs.data import DataLoader, Synthetic\n"
-            "x = torchrs.from_dlpack(numpy.ones(4)); y = torch.from_dlpack(torchrs.ones(3)); z = x.numpy()\n"
-            "w = torchrs.from_dlpack(torch.ones(5))\n"
+            f"x = [torchrs.from_dlpack(library.ones(4)) for library in ({names},)]; z = x[0].numpy()\n"
+            f"y = [library.from_dlpack(torchrs.ones(3)) for library in ({names},)]\n"
             "batches = iter(DataLoader(Synthetic(10000), 8, num_workers=2)); first = next(batches)\n"
             "print('done')\n")
         self.assertEqual((code, out), (0, "done\n"), err)

@@ -1,86 +1,121 @@
 """Memory shared with NumPy and PyTorch: addresses, lives, dtypes, strides, what is empty, what may not be written."""
 
+import functools
 import gc
 import sys
 import threading
 import unittest
 
 import numpy as np
-import torch
 
 import torchrs
+from libraries import LIBRARIES, address, needs_torch, torch
 
 NUMPY = ["float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint8", "bool", "complex64", "complex128"]
 TORCH = [*NUMPY, "bfloat16"]
 
-# Views of a 4 x 6 array, by both libraries' names for them.
+# Views of a 4 x 6 array, in all libraries alike.
 VIEWS = {
     "whole": lambda x: x,
-    "transposed": lambda x: x.T,
+    "transposed": lambda x: x.T if isinstance(x, np.ndarray) else x.t(),
     "columns": lambda x: x[:, 1:4],
     "a row": lambda x: x[2],
-    "every other": lambda x: x[::2, ::3],
+    "every other": lambda x: x.reshape(2, 2, 2, 3)[:, 0, :, 0],
     "one": lambda x: x[3, 5:6].reshape(()),
     "none": lambda x: x[4:, :],
-    "expanded": None,
+    "expanded": lambda x: np.broadcast_to(x[0], (3, 6)) if isinstance(x, np.ndarray) else x[0].expand(3, 6),
 }
 
 
-def address(x):
-    return x.__array_interface__["data"][0] if isinstance(x, np.ndarray) else x.data_ptr()
+def made(library, dtype, view):
+    """The view of 0, 1, ... 23 in a library's own memory."""
+    rows = [[n % 2 if dtype == "bool" else n for n in range(start, start + 6)] for start in range(0, 24, 6)]
+    named = dtype if library in (np, torchrs) else getattr(torch, dtype)
+    whole = np.array(rows, named) if library is np else library.tensor(rows, dtype=named)
+    return VIEWS[view](whole)
 
 
-def numpy_array(dtype, view):
-    x = (np.arange(24).reshape(4, 6) % 2 if dtype == "bool" else np.arange(24).reshape(4, 6)).astype(dtype)
-    return np.broadcast_to(x[0], (3, 6)) if VIEWS[view] is None else VIEWS[view](x)
+def steps(x):
+    """Distances in elements along the dimensions that have more than one."""
+    strides = x.stride() if hasattr(x, "stride") else x.strides
+    size = x.itemsize if isinstance(x, np.ndarray) else 1
+    return [step // size for step, n in zip(strides, x.shape) if n > 1] if 0 not in x.shape else []
 
 
-def torch_tensor(dtype, view):
-    x = (torch.arange(24).reshape(4, 6) % 2 if dtype == "bool" else torch.arange(24).reshape(4, 6))
-    x = x.to(getattr(torch, dtype))
-    return x[0].expand(3, 6) if VIEWS[view] is None else VIEWS[view](x)
+def each(dtypes):
+    """A test of one dtype, one view and the view's elements becomes one of all dtypes and views."""
+
+    def over_all(test):
+        @functools.wraps(test)
+        def run(self):
+            for dtype in dtypes:
+                for view in VIEWS:
+                    with self.subTest(dtype=dtype, view=view):
+                        test(self, dtype, view, made(np, "float64" if dtype == "bfloat16" else dtype, view).tolist())
+
+        return run
+
+    return over_all
 
 
 class Dtypes(unittest.TestCase):
-    def test_from_numpy(self):
-        for dtype in NUMPY:
-            for view in VIEWS:
-                with self.subTest(dtype=dtype, view=view):
-                    x = numpy_array(dtype, view)
-                    y = torchrs.from_dlpack(x)
-                    self.assertEqual((y.dtype, y.shape), (dtype, x.shape))
-                    self.assertEqual(y.tolist(), x.tolist())
-                    if x.size:
-                        self.assertEqual(y.data_ptr(), address(x))
+    @each(NUMPY)
+    def test_from_numpy(self, dtype, view, elements):
+        x = made(np, dtype, view)
+        y = torchrs.from_dlpack(x)
+        self.assertEqual((y.dtype, y.shape, y.tolist(), steps(y)), (dtype, x.shape, elements, steps(x)))
+        if x.size:
+            self.assertEqual(y.data_ptr(), address(x))
 
-    def test_to_numpy(self):
-        for dtype in NUMPY:
-            for view in VIEWS:
-                with self.subTest(dtype=dtype, view=view):
-                    x = torchrs.from_dlpack(torch_tensor(dtype, view))
-                    for y in (x.numpy(), np.from_dlpack(x), np.asarray(x)):
-                        self.assertEqual((str(y.dtype), y.shape), (dtype, x.shape))
-                        self.assertEqual(y.tolist(), x.tolist())
-                        if y.size:
-                            self.assertEqual(address(y), x.data_ptr())
-                        if y.size > 1:
-                            steps = tuple(s // y.itemsize for s in y.strides)
-                            self.assertEqual([s for s, n in zip(steps, y.shape) if n > 1],
-                                             [s for s, n in zip(x.strides, y.shape) if n > 1])
+    @each(NUMPY)
+    def test_to_numpy(self, dtype, view, elements):
+        x = made(torchrs, dtype, view)
+        for y in (x.numpy(), np.from_dlpack(x), np.asarray(x)):
+            self.assertEqual((str(y.dtype), y.shape, y.tolist(), steps(y)), (dtype, x.shape, elements, steps(x)))
+            self.assertTrue(y.flags.writeable)
+            if y.size:
+                self.assertEqual(address(y), x.data_ptr())
 
-    def test_with_torch(self):
-        for dtype in TORCH:
-            for view in VIEWS:
-                with self.subTest(dtype=dtype, view=view):
-                    x = torch_tensor(dtype, view)
-                    y = torchrs.from_dlpack(x)
-                    z = torch.from_dlpack(y)
-                    self.assertEqual((y.dtype, y.shape), (dtype, tuple(x.shape)))
-                    self.assertTrue(torch.equal(x, z) and z.dtype == x.dtype)
-                    if x.numel():
-                        self.assertEqual({y.data_ptr(), z.data_ptr()}, {x.data_ptr()})
-                        self.assertEqual([s for s, n in zip(z.stride(), z.shape) if n > 1],
-                                         [s for s, n in zip(x.stride(), x.shape) if n > 1])
+    @needs_torch
+    @each(TORCH)
+    def test_from_torch(self, dtype, view, elements):
+        x = made(torch, dtype, view)
+        y = torchrs.from_dlpack(x)
+        self.assertEqual((y.dtype, y.shape, y.tolist(), steps(y)), (dtype, x.shape, elements, steps(x)))
+        # And back.
+        z = torch.from_dlpack(y)
+        self.assertTrue(torch.equal(x, z) and z.dtype == x.dtype)
+        if x.numel():
+            self.assertEqual({y.data_ptr(), z.data_ptr()}, {x.data_ptr()})
+
+    @needs_torch
+    @each(TORCH)
+    def test_to_torch(self, dtype, view, elements):
+        x = made(torchrs, dtype, view)
+        y = torch.from_dlpack(x)
+        self.assertEqual((str(y.dtype), y.shape, y.tolist(), steps(y)),
+                         ("torch." + dtype, x.shape, elements, steps(x)))
+        if y.numel():
+            self.assertEqual(y.data_ptr(), x.data_ptr())
+
+    @each(NUMPY)
+    def test_read_only(self, dtype, view, elements):
+        x = made(np, dtype, view)
+        x.flags.writeable = False
+        y = torchrs.from_dlpack(x)
+        self.assertEqual((y.is_read_only, y.dtype, y.tolist()), (True, dtype, elements))
+        # NumPy heeds that memory is read-only, and has it; by DLPack it gets a copy, as all do.
+        for z in (y.numpy(), np.asarray(y)):
+            self.assertEqual((z.flags.writeable, z.tolist(), steps(z)), (False, elements, steps(x)))
+            if z.size:
+                self.assertEqual(address(z), address(x))
+        for library in LIBRARIES:
+            z = library.from_dlpack(y)
+            self.assertEqual((z.shape, z.tolist()), (x.shape, elements))
+            if x.size:
+                self.assertNotEqual(address(z), address(x))
+            z[...] = 1
+        self.assertEqual((x.tolist(), y.tolist()), (elements, elements))
 
     def test_what_no_tensor_has(self):
         for x, word in [
@@ -105,24 +140,25 @@ class Dtypes(unittest.TestCase):
 class Writes(unittest.TestCase):
     def test_all_see_a_write(self):
         x = torchrs.zeros(2, 3)
-        a, b, c = x.numpy(), np.from_dlpack(x), torch.from_dlpack(x)
-        c[0, 0] = 1
-        a[0, 1] = 2
-        b[0, 2] = 3
+        takers = [x.numpy(), np.asarray(x), *(library.from_dlpack(x) for library in LIBRARIES)]
+        takers[-1][0, 0] = 1
+        takers[0][0, 1] = 2
+        takers[1][0, 2] = 3
         x[1].fill_(4)
-        for y in (x, a, b, c):
+        for y in (x, *takers):
             self.assertEqual(y.tolist(), [[1, 2, 3], [4, 4, 4]])
 
     def test_copies(self):
         x = torchrs.ones(3)
-        for y in (np.from_dlpack(x, copy=True), torch.from_dlpack(x, copy=True), x.clone().numpy()):
-            self.assertNotEqual(address(y), x.data_ptr())
-        for y in (np.ones(3), torch.ones(3), torchrs.ones(3)):
+        self.assertNotEqual(address(x.clone().numpy()), x.data_ptr())
+        for library in (*LIBRARIES, torchrs):
+            self.assertNotEqual(address(library.from_dlpack(x, copy=True)), x.data_ptr())
+            self.assertEqual(address(library.from_dlpack(x, copy=False)), x.data_ptr())
+            y = library.ones(3)
             self.assertNotEqual(torchrs.from_dlpack(y, copy=True).data_ptr(), address(y))
             self.assertEqual(torchrs.from_dlpack(y, copy=False).data_ptr(), address(y))
-        self.assertEqual(address(np.from_dlpack(x, copy=False)), x.data_ptr())
 
-    def test_read_only_numpy(self):
+    def test_read_only(self):
         x = np.arange(4.0)
         x.flags.writeable = False
         y = torchrs.from_dlpack(x)
@@ -131,31 +167,48 @@ class Writes(unittest.TestCase):
                       lambda: y.detach().mul_(2)):
             with self.assertRaisesRegex(ValueError, "read-only"):
                 write()
-        # NumPy heeds it. PyTorch does not, and gets a copy, or nothing.
-        self.assertFalse(y.numpy().flags.writeable)
-        self.assertEqual(address(y.numpy()), address(x))
-        z = torch.from_dlpack(y)
-        z.fill_(7)
-        np.from_dlpack(y)
-        self.assertEqual((x.tolist(), y.tolist()), ([0, 1, 2, 3], [0, 1, 2, 3]))
-        with self.assertRaisesRegex(BufferError, "read-only"):
-            torch.from_dlpack(y, copy=False)
+        # Without a copy it is not lent.
+        for library in LIBRARIES:
+            with self.assertRaisesRegex(BufferError, "read-only"):
+                library.from_dlpack(y, copy=False)
         with self.assertRaisesRegex(BufferError, "read-only"):
             y.__dlpack__(copy=False)
-        torch.from_dlpack(y.__dlpack__()).fill_(8)
-        self.assertEqual(x.tolist(), [0, 1, 2, 3])
         y.clone().fill_(1)
+        self.assertEqual(x.tolist(), [0, 1, 2, 3])
+
+    @needs_torch
+    def test_read_only_never_reaches_pytorch(self):
+        import torchrs.torch as in_torch
+
+        x = np.arange(4.0)
+        x.flags.writeable = False
+        y = torchrs.from_dlpack(x)
+        for take in (torch.from_dlpack, torch.as_tensor, torch.asarray, torch.tensor, in_torch.to_torch,
+                     lambda y: torch.from_dlpack(y[1:3]), lambda y: torch.from_dlpack(y.detach()),
+                     lambda y: torch.from_dlpack(torchrs.from_dlpack(y.numpy())),
+                     lambda y: torch.from_dlpack(y.__dlpack__()),
+                     lambda y: torch.from_dlpack(y.__dlpack__(max_version=(1, 1)))):
+            take(y).fill_(7)
+            self.assertEqual((x.tolist(), y.tolist()), ([0, 1, 2, 3], [0, 1, 2, 3]))
 
 
 class Lives(unittest.TestCase):
     def test_the_consumer_outlives_the_producer(self):
-        for take in (np.from_dlpack, np.asarray, torch.from_dlpack):
+        for take in (torchrs.Tensor.numpy, np.asarray, *(library.from_dlpack for library in LIBRARIES)):
             x = torchrs.full((1000,), 3.0)
             y = take(x)
             del x
             gc.collect()
             others = [torchrs.zeros(1000) for _ in range(10)]
             self.assertEqual(float(y.sum()), 3000.0)
+            del others
+        for library in LIBRARIES:
+            x = library.ones(1000)
+            y = torchrs.from_dlpack(x)
+            del x
+            gc.collect()
+            others = [library.zeros(1000) for _ in range(10)]
+            self.assertEqual((y.sum().item(), (y + 1).tolist()), (1000, [2] * 1000))
             del others
 
     def test_the_producer_is_freed_when_the_consumer_goes(self):
@@ -176,12 +229,6 @@ class Lives(unittest.TestCase):
         thread.start()
         thread.join()
         self.assertEqual(len(freed), 1)
-        # PyTorch's storage goes with the last taker.
-        x = torch.ones(4)
-        y = torchrs.from_dlpack(x)
-        del x
-        gc.collect()
-        self.assertEqual((y + 1).tolist(), [2, 2, 2, 2])
 
     def test_capsules(self):
         x = torchrs.ones(2)
@@ -222,8 +269,9 @@ class Lives(unittest.TestCase):
         def work():
             try:
                 for _ in range(50):
-                    y = torch.from_dlpack(x @ x)
-                    torchrs.from_dlpack(y).sum().item()
+                    for library in LIBRARIES:
+                        y = library.from_dlpack(x @ x)
+                        torchrs.from_dlpack(y).sum().item()
             except Exception as error:  # noqa: BLE001
                 errors.append(error)
 
@@ -236,12 +284,15 @@ class Lives(unittest.TestCase):
 class Refusals(unittest.TestCase):
     def test_gradients_do_not_pass(self):
         x = torchrs.ones(2, requires_grad=True)
-        for take in (torch.from_dlpack, np.from_dlpack):
+        for library in LIBRARIES:
             with self.assertRaisesRegex(BufferError, "detach"):
-                take(x)
+                library.from_dlpack(x)
+            self.assertEqual(library.from_dlpack(x.detach()).tolist(), [1, 1])
         with self.assertRaisesRegex(TypeError, "detach"):
             np.asarray(x)
-        self.assertEqual(torch.from_dlpack(x.detach()).tolist(), [1, 1])
+
+    @needs_torch
+    def test_gradients_of_pytorch_do_not_pass(self):
         with self.assertRaises(BufferError):
             torchrs.from_dlpack(torch.ones(2, requires_grad=True))
 
@@ -274,6 +325,7 @@ class Refusals(unittest.TestCase):
 
 
 class Arithmetic(unittest.TestCase):
+    @needs_torch
     def test_against_torch(self):
         ours = torchrs.tensor([[1, 2], [3, 4]], "float32")
         theirs = torch.tensor([[1, 2], [3, 4]], dtype=torch.float32)
@@ -292,8 +344,9 @@ class Arithmetic(unittest.TestCase):
         self.assertEqual([torchrs.tensor([np.int8(3)]).dtype, torchrs.arange(np.int64(3)).shape], ["int64", (3,)])
         self.assertEqual(x.fill_(2**53 + 1).tolist(), [2**53 + 1] * 2)
         # An array of one element is no number, whose shape would be lost.
-        with self.assertRaises(TypeError):
-            x * torch.ones(1, 1)
+        for library in LIBRARIES:
+            with self.assertRaises(TypeError):
+                x * library.ones((1, 1))
         for wrong in (lambda: x + 2**70, lambda: torchrs.full((2,), 2**70), lambda: torchrs.full((2,), 1j)):
             with self.assertRaises(TypeError):
                 wrong()
