@@ -343,14 +343,29 @@ class Arithmetic(unittest.TestCase):
         self.assertEqual([(x * n).dtype for n in (np.int64(2), np.True_, np.float32(2))], ["int64", "int64", "float32"])
         self.assertEqual([torchrs.tensor([np.int8(3)]).dtype, torchrs.arange(np.int64(3)).shape], ["int64", (3,)])
         self.assertEqual(x.fill_(2**53 + 1).tolist(), [2**53 + 1] * 2)
-        # An array of one element is no number, whose shape would be lost.
-        for library in LIBRARIES:
-            with self.assertRaises(TypeError):
-                x * library.ones((1, 1))
+        # An array of one element is no number, whose shape would be lost: NumPy, which is asked next, keeps it.
+        product = torchrs.ones(2) * np.ones((1, 1))
+        self.assertEqual((type(product), product.tolist()), (np.ndarray, [[1, 1]]))
         for wrong in (lambda: x + 2**70, lambda: torchrs.full((2,), 2**70), lambda: torchrs.full((2,), 1j)):
             with self.assertRaises(TypeError):
                 wrong()
         self.assertIn(x, {x: 1})
+
+    def test_complex_numbers_among_others(self):
+        x = torchrs.tensor([1, 2.5, True, 3 - 4j, np.complex64(1j)])
+        self.assertEqual((x.dtype, x.tolist()), ("complex64", [1, 2.5, 1, 3 - 4j, 1j]))
+        self.assertEqual(torchrs.tensor([[1, 2]], "complex128").tolist(), [[1, 2]])
+        for number in (1j, np.complex64(1j)):
+            with self.assertRaisesRegex(TypeError, "float32 has no imaginary part"):
+                torchrs.tensor([1, number], "float32")
+        with self.assertRaises(TypeError):
+            torchrs.tensor(["1j"], "complex64")
+
+    @needs_torch
+    def test_tensors_of_pytorch_are_no_numbers(self):
+        for one in (torch.ones(1, 1), torch.ones(())):
+            with self.assertRaises(TypeError):
+                torchrs.ones(2) * one
 
     def test_gradients(self):
         x = torchrs.tensor([1.0, 2.0]).requires_grad_()

@@ -44,7 +44,7 @@ class Pages(unittest.TestCase):
                     with open(f"{folder}/train/{kind}/{n}.ppm", "wb") as file:
                         file.write(b"P6 240 250 255\n" + bytes(3 * 240 * 250))
             code = "\n".join(blocks) + "\nprint('read to the end')\n"
-            done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=300)
+            done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=600)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "read to the end\n", ""))
 
 

@@ -7,7 +7,9 @@
 """
 
 from contextlib import contextmanager as _contextmanager
+from numbers import Complex as _Complex
 from numbers import Integral as _Integral
+from numbers import Real as _Real
 
 from . import _torchrs
 from ._torchrs import (
@@ -86,14 +88,20 @@ def tensor(data, dtype=None):
             raise ValueError(f"tensor: lists of different lengths in dimension {len(shape)}")
         shape.append(size)
         level = [item for row in level for item in row]
+    kinds = {type(value) for value in level}
+    # NumPy's, too.
+    has_complex = any(issubclass(kind, _Complex) and not issubclass(kind, _Real) for kind in kinds)
     if dtype is None:
-        kinds = {type(value) for value in level}
         dtype = (
-            "complex64" if complex in kinds
+            "complex64" if has_complex
             else "bool" if kinds == {bool}
             else "int64" if kinds and all(issubclass(kind, _Integral) for kind in kinds)
             else "float32"
         )
+    if dtype in (complex64, complex128) and str not in kinds:
+        level = [complex(value) for value in level]
+    elif has_complex:
+        raise TypeError(f"tensor: a complex number among the data, and {dtype} has no imaginary part; {complex64} has")
     return _torchrs.flat(level, shape, dtype)
 
 
