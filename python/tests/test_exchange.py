@@ -243,9 +243,17 @@ class Lives(unittest.TestCase):
         self.assertEqual(y.data_ptr(), x.data_ptr())
         old = x.__dlpack__()
         self.assertIn('"dltensor"', repr(old))
-        z = torch.utils.dlpack.from_dlpack(old)
+        z = torchrs.from_dlpack(old)
+        self.assertIn("used_dltensor", repr(old))
         del x, y
         self.assertEqual(z.tolist(), [1, 1])
+
+    @needs_torch
+    def test_capsules_in_pytorch(self):
+        x = torchrs.ones(2)
+        for capsule in (x.__dlpack__(), x.__dlpack__(max_version=(1, 1))):
+            y = torch.utils.dlpack.from_dlpack(capsule)
+            self.assertEqual((y.data_ptr(), y.tolist()), (x.data_ptr(), [1, 1]))
 
     def test_an_old_producer(self):
         class Old:
