@@ -359,6 +359,14 @@ class Arithmetic(unittest.TestCase):
                 wrong()
         self.assertIn(x, {x: 1})
 
+    def test_truth_values_of_numpy(self):
+        for x, dtype, elements in [
+            (torchrs.tensor([np.True_, False]), "bool", [True, False]),
+            (torchrs.tensor([np.True_, 2]), "int64", [1, 2]),
+            (torchrs.full((2,), np.True_), "bool", [True, True]),
+        ]:
+            self.assertEqual((x.dtype, x.tolist()), (dtype, elements))
+
     def test_complex_numbers_among_others(self):
         x = torchrs.tensor([1, 2.5, True, 3 - 4j, np.complex64(1j)])
         self.assertEqual((x.dtype, x.tolist()), ("complex64", [1, 2.5, 1, 3 - 4j, 1j]))

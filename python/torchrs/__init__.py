@@ -40,8 +40,15 @@ def _shape(shape):
     return list(shape)
 
 
+def _number(value):
+    """NumPy's truth values, which are no integers to Python, as Python's."""
+    kind = type(value)
+    return bool(value) if kind.__module__ == "numpy" and kind.__name__ in ("bool", "bool_") else value
+
+
 def full(shape, value, *, dtype=None, device="cpu", requires_grad=False):
     """All elements equal to `value`; of its type, unless told."""
+    value = _number(value)
     if dtype is None:
         dtype = "bool" if isinstance(value, bool) else "int64" if isinstance(value, _Integral) else "float32"
     return _torchrs.full(list(shape), value, dtype, device, requires_grad)
@@ -88,6 +95,7 @@ def tensor(data, dtype=None):
             raise ValueError(f"tensor: lists of different lengths in dimension {len(shape)}")
         shape.append(size)
         level = [item for row in level for item in row]
+    level = [_number(value) for value in level]
     kinds = {type(value) for value in level}
     # NumPy's, too.
     has_complex = any(issubclass(kind, _Complex) and not issubclass(kind, _Real) for kind in kinds)
