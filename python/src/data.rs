@@ -60,7 +60,7 @@ struct Options {
 struct Of<D>(Arc<D>);
 
 impl<D> Of<D> {
-    fn new(dataset: D) -> PyDataset
+    fn boxed(dataset: D) -> PyDataset
     where
         D: Dataset,
         D::Sample: Sample<Batch = (Tensor, Tensor)>,
@@ -307,7 +307,7 @@ fn digits(py: Python<'_>, part: &str) -> PyResult<PyDataset> {
             return Err(PyValueError::new_err(message));
         }
     };
-    Ok(Of::new(made))
+    Ok(Of::boxed(made))
 }
 
 #[pyfunction]
@@ -323,7 +323,7 @@ fn synthetic(
     let made = attempt(py, || {
         Ok(Synthetic::new(len).classes(classes)?.shape(shape).noise(noise).seed(seed))
     })?;
-    Ok(Of::new(made))
+    Ok(Of::boxed(made))
 }
 
 #[pyfunction]
@@ -336,24 +336,24 @@ fn fashion_mnist(
     let made = attempt(py, || {
         if train { FashionMnist::train(&folder) } else { FashionMnist::test(&folder) }
     })?;
-    Ok(Of::new(made.augment(augment)))
+    Ok(Of::boxed(made.augment(augment)))
 }
 
 #[pyfunction]
 fn cifar10(py: Python<'_>, folder: PathBuf, train: bool) -> PyResult<PyDataset> {
     let made =
         attempt(py, || if train { Cifar10::train(&folder) } else { Cifar10::test(&folder) })?;
-    Ok(Of::new(made))
+    Ok(Of::boxed(made))
 }
 
 #[pyfunction]
 fn image_folder(py: Python<'_>, root: PathBuf, size: u32, augment: bool) -> PyResult<PyDataset> {
     let made = attempt(py, || ImageFolder::new(&root, size))?;
-    Ok(Of::new(made.augment(augment)))
+    Ok(Of::boxed(made.augment(augment)))
 }
 
 #[pyfunction]
 fn text_windows(py: Python<'_>, path: PathBuf, length: usize) -> PyResult<PyDataset> {
     let made = attempt(py, || TextWindows::new(&path, length))?;
-    Ok(Of::new(made))
+    Ok(Of::boxed(made))
 }

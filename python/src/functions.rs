@@ -138,7 +138,7 @@ fn grad(
 
 #[pyfunction]
 fn manual_seed(py: Python<'_>, seed: u64) -> PyResult<()> {
-    run(py, || _ = torchrs::manual_seed(seed))
+    run(py, || torchrs::manual_seed(seed))
 }
 
 /// Whether ops are recorded from now on, on this thread; gives what was so before.
