@@ -120,7 +120,7 @@ class Loader(unittest.TestCase):
 
 class Processes(unittest.TestCase):
     def run_python(self, text):
-        done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=600)
+        done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120)
         return done.returncode, done.stdout, done.stderr
 
     def test_after_a_fork(self):
