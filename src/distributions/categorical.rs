@@ -4,7 +4,7 @@ use super::bernoulli::counted;
 use super::constraints::{self, Constraint};
 use super::distribution::{Distribution, Shape};
 use super::macros::{checked, common, refined, relaxed, transformed};
-use super::params::{Param, concat, eps, joint, log_probs, lowest, options, pair, signed, uniform};
+use super::params::{Param, concat, eps, joint, log_probs, lowest, options, pair, uniform};
 use super::transformed::TransformedDistribution;
 use super::transforms::ExpTransform;
 use crate::autograd::no_grad;
@@ -137,7 +137,7 @@ impl Distribution for Categorical {
             let rows = self.probs().reshape([-1, n]);
             let samples: usize = sample_shape.iter().product();
             let drawn = rows.multinomial(samples, true).t();
-            drawn.reshape(signed(&self.shape.extended(sample_shape)))
+            drawn.reshape_to(&self.shape.extended(sample_shape))
         })
     }
     checked! {

@@ -5,9 +5,7 @@ use std::f64::consts::PI;
 use super::constraints::{self, Constraint};
 use super::distribution::{Distribution, Shape};
 use super::macros::{checked, common, refined};
-use super::params::{
-    batch_mv, concat, diagonal, joint, last, signed, standard_normal, without_last,
-};
+use super::params::{batch_mv, concat, diagonal, joint, last, standard_normal, without_last};
 use crate::error::{Error, throw};
 use crate::ops::linalg::{self, TriangularOptions};
 use crate::tensor::Tensor;
@@ -117,7 +115,7 @@ pub(super) fn mahalanobis(l: &Tensor, x: &Tensor) -> Tensor {
         let n = x.size(-1) as i64;
         let columns = x.reshape([-1, n]).t();
         let squares = solve_lower(l, &columns).square().sum_dim(&[-2], false);
-        return squares.reshape(signed(&batch));
+        return squares.reshape_to(&batch);
     }
     let l = l.expand(&concat(&[&batch, last(l.shape(), 2)]));
     let x = x.expand(&concat(&[&batch, last(x.shape(), 1)])).unsqueeze(-1);

@@ -222,11 +222,6 @@ pub(super) fn concat(parts: &[&[usize]]) -> Vec<usize> {
     parts.concat()
 }
 
-/// A shape as `reshape` takes it.
-pub(super) fn signed(shape: &[usize]) -> Vec<i64> {
-    shape.iter().map(|&n| n as i64).collect()
-}
-
 /// Throws unless `x` has that size along a dimension.
 #[track_caller]
 pub(super) fn assert_size(op: &str, x: &Tensor, dim: i64, size: usize) {

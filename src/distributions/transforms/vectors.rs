@@ -3,7 +3,7 @@
 use super::numbers::clipped_sigmoid;
 use super::{Transform, named, without_parameters};
 use crate::distributions::constraints::{self, Constraint};
-use crate::distributions::params::{concat, options, signed, tiny};
+use crate::distributions::params::{concat, options, tiny};
 use crate::error::{Error, throw};
 use crate::ops::PadMode;
 use crate::tensor::Tensor;
@@ -162,11 +162,11 @@ impl Transform for ReshapeTransform {
     }
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
-        x.reshape(signed(&self.forward_shape(x.shape())))
+        x.reshape_to(&self.forward_shape(x.shape()))
     }
     #[track_caller]
     fn inverse(&self, y: &Tensor) -> Tensor {
-        y.reshape(signed(&self.inverse_shape(y.shape())))
+        y.reshape_to(&self.inverse_shape(y.shape()))
     }
     #[track_caller]
     fn log_abs_det_jacobian(&self, x: &Tensor, _: &Tensor) -> Tensor {

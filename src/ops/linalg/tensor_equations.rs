@@ -40,7 +40,7 @@ pub fn tensorsolve(a: &Tensor, b: &Tensor, dims: &[i64]) -> Tensor {
         ));
     }
     let x = solve(&a.reshape([n as i64, n as i64]), &b.reshape([n as i64]));
-    x.reshape(signed(&shape))
+    x.reshape_to(&shape)
 }
 
 /// The inverse of `tensordot` with `a`, whose first `ind` dimensions have as many elements as the
@@ -72,11 +72,7 @@ pub fn tensorinv(a: &Tensor, ind: usize) -> Tensor {
         );
         throw(Error::shape(op, message));
     }
-    inv(&a.reshape([n as i64, n as i64])).reshape(signed(&[last, first].concat()))
-}
-
-fn signed(shape: &[usize]) -> Vec<i64> {
-    shape.iter().map(|&size| size as i64).collect()
+    inv(&a.reshape([n as i64, n as i64])).reshape_to(&[last, first].concat())
 }
 
 #[cfg(test)]

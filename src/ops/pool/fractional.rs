@@ -145,18 +145,14 @@ fn pool<const D: usize>(
     let windows: usize = counts.iter().product();
     let elements: usize = kernel_size.iter().product();
     let plane: usize = sizes.iter().product();
-    let shape = [count, windows * elements];
-    let taken =
-        x.reshape([count as i64, plane as i64]).gather(1, &positions.reshape(to_i64(&shape)));
-    let (maxima, which) = taken.view(to_i64(&[count, windows, elements])).max_dim(-1, true);
-    let rows = positions.view(to_i64(&[count, windows, elements]));
+    let taken = x
+        .reshape_to(&[count, plane])
+        .gather(1, &positions.reshape_to(&[count, windows * elements]));
+    let (maxima, which) = taken.reshape_to(&[count, windows, elements]).max_dim(-1, true);
+    let rows = positions.reshape_to(&[count, windows, elements]);
     let places = rows.gather(-1, &which);
-    let result = to_i64(&[outer, &counts[..]].concat());
-    (maxima.reshape(&result), places.reshape(&result))
-}
-
-fn to_i64(shape: &[usize]) -> Vec<i64> {
-    shape.iter().map(|&n| n as i64).collect()
+    let result = [outer, &counts[..]].concat();
+    (maxima.reshape_to(&result), places.reshape_to(&result))
 }
 
 /// The positions in the plane of all elements of all windows, `[planes, counts.., kernel..]`.
