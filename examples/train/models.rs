@@ -205,7 +205,7 @@ pub fn sample_bytes(
         let known = text.len().min(context.div_ceil(2));
         let prompt = Tensor::from_slice(&text[text.len() - known..], [1, known]);
         let max_new_tokens = (context - known).min(bytes + 1 - text.len());
-        let options = GenerateOptions { max_new_tokens, ..options };
+        let options = GenerateOptions { max_new_tokens, ..options.clone() };
         let longer = generate(&prompt.to_device(device), options);
         text.extend(&longer.select(0, 0).to_vec::<i64>()[known..]);
     }

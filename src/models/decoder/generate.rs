@@ -7,7 +7,7 @@ use crate::nn::llm::{LogitsOptions, filter_logits};
 use crate::tensor::{Dtype, Tensor};
 
 /// How a model's `generate` goes on (`transformers.GenerationConfig`).
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct GenerateOptions {
     /// Tokens to add at most.
     pub max_new_tokens: usize,
@@ -24,9 +24,9 @@ pub struct GenerateOptions {
     /// Divides the logits of tokens that are in the sequence already, and multiplies those below 0, whether tokens are drawn or not;
     /// 1: none.
     pub repetition_penalty: f64,
-    /// Ends a sequence.
-    pub eos_token_id: Option<i64>,
-    /// Fills up a sequence that has ended; `None`: the token that ended it.
+    /// The tokens that end a sequence, each of them; empty: it goes on to the last.
+    pub eos_token_id: Vec<i64>,
+    /// Fills up a sequence that has ended while others go on; `None`: the first of `eos_token_id`.
     pub pad_token_id: Option<i64>,
     /// Keeps keys and values of earlier tokens, instead of computing them for each new one.
     pub use_cache: bool,
@@ -55,7 +55,7 @@ impl Default for GenerateOptions {
             top_p: 1.0,
             min_p: 0.0,
             repetition_penalty: 1.0,
-            eos_token_id: None,
+            eos_token_id: Vec::new(),
             pad_token_id: None,
             use_cache: true,
         }
@@ -114,12 +114,13 @@ fn extend(model: &dyn NextToken, input_ids: &Tensor, options: &GenerateOptions) 
         let unknown = tokens.narrow(1, known, tokens.size(1) - known);
         let logits = model.next_logits(&unknown, cache.as_mut());
         let mut next: Vec<i64> = next_tokens(&logits, &tokens, options);
-        if let Some(eos) = options.eos_token_id {
+        let ends = &options.eos_token_id;
+        if let Some(first) = ends.first() {
             for (token, ended) in next.iter_mut().zip(&mut ended) {
                 if *ended {
-                    *token = options.pad_token_id.unwrap_or(eos);
+                    *token = options.pad_token_id.unwrap_or(*first);
                 }
-                *ended |= *token == eos;
+                *ended |= ends.contains(token);
             }
         }
         let next = Tensor::from_slice(&next, [next.len(), 1]).to_device(tokens.device());

@@ -128,9 +128,48 @@ impl GenerationConfig {
     /// [`Error::File`] that names the key or value that is not known here; [`Error::Os`] where it cannot be read.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let wrong = |why: String| Error::file(path, why);
         let mut table: Table = read_json(path)?;
         table.retain(|key, value| !value.is_null() && !NEUTRAL.contains(&key.as_str()));
+        Self::from_table(table, path)
+    }
+
+    /// The settings of a folder's `generation_config.json`. Without one they are those of its `config.json`, where older
+    /// folders have them among others; without that, the default ones.
+    ///
+    /// ```
+    /// use torchrs::models::GenerationConfig;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// let text = r#"{"model_type": "gpt2", "n_embd": 16, "eos_token_id": [7, 8], "max_length": 9}"#;
+    /// std::fs::write(folder.path().join("config.json"), text).unwrap();
+    /// let config = GenerationConfig::from_pretrained(folder.path())?;
+    /// assert_eq!((config.eos_token_id, config.max_length), (vec![7, 8], Some(9)));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`from_file`](Self::from_file).
+    pub fn from_pretrained(folder: impl AsRef<Path>) -> Result<Self> {
+        let folder = folder.as_ref();
+        let path = folder.join("generation_config.json");
+        if path.exists() {
+            return Self::from_file(path);
+        }
+        std::fs::metadata(folder).context(|| format!("open {}", folder.display()))?;
+        let path = folder.join("config.json");
+        if !path.exists() {
+            return Ok(Self::default());
+        }
+        let mut table: Table = read_json(&path)?;
+        let (fields, idle) = (table_of(&Self::default())?, idle());
+        let generates =
+            |key: &str| fields.contains_key(key) || idle.iter().any(|(name, _)| *name == key);
+        table.retain(|key, value| !value.is_null() && generates(key));
+        Self::from_table(table, &path)
+    }
+
+    /// The settings of a table without nulls, of keys that say how to generate.
+    fn from_table(mut table: Table, path: &Path) -> Result<Self> {
+        let wrong = |why: String| Error::file(path, why);
         let fields = table_of(&Self::default())?;
         let idle = idle();
         for (key, value) in table.iter().filter(|(key, _)| !fields.contains_key(*key)) {
@@ -147,34 +186,20 @@ impl GenerationConfig {
         serde_json::from_value(Value::Object(table)).map_err(|e| wrong(e.to_string()))
     }
 
-    /// The settings of a folder's `generation_config.json`, or those that hold without one.
-    ///
-    /// # Errors
-    /// As [`from_file`](Self::from_file).
-    pub fn from_pretrained(folder: impl AsRef<Path>) -> Result<Self> {
-        let path = folder.as_ref().join("generation_config.json");
-        if !path.exists() {
-            std::fs::metadata(&folder).context(|| format!("open {}", folder.as_ref().display()))?;
-            return Ok(Self::default());
-        }
-        Self::from_file(path)
-    }
-
     /// Options of `generate` for a prompt of so many tokens. What the file does not say is as in
     /// [`GenerateOptions::default`].
     ///
     /// ```
     /// use torchrs::models::GenerationConfig;
-    /// let config = GenerationConfig { max_length: Some(30), eos_token_id: vec![2], ..Default::default() };
+    /// let config = GenerationConfig { max_length: Some(30), eos_token_id: vec![2, 3], ..Default::default() };
     /// let options = config.options(10)?;
-    /// assert_eq!((options.max_new_tokens, options.eos_token_id), (20, Some(2)));
-    /// let config = GenerationConfig { eos_token_id: vec![2, 3], ..config };
-    /// assert!(config.options(10).unwrap_err().to_string().contains("eos_token_id"));
+    /// assert_eq!((options.max_new_tokens, options.eos_token_id), (20, vec![2, 3]));
+    /// assert!(config.options(31).unwrap_err().to_string().contains("max_length"));
     /// # Ok::<(), torchrs::Error>(())
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`] for a setting that `generate` has not, and a prompt that is longer than `max_length`.
+    /// [`Error::Argument`] for a prompt that is as long as `max_length`.
     pub fn options(&self, prompt_length: usize) -> Result<GenerateOptions> {
         let wrong =
             |what: &str, why: String| Err(Error::argument("GenerationConfig::options", what, why));
@@ -191,10 +216,6 @@ impl GenerationConfig {
             }
         };
         let do_sample = self.do_sample.unwrap_or(defaults.do_sample);
-        if self.eos_token_id.len() > 1 {
-            let why = format!("{:?}; `generate` ends at one token: leave one", self.eos_token_id);
-            return wrong("eos_token_id", why);
-        }
         // Settings of drawing that a file has beside `do_sample: false` do nothing there.
         let drawn = |setting: Option<f64>, idle| setting.filter(|_| do_sample).unwrap_or(idle);
         Ok(GenerateOptions {
@@ -205,7 +226,7 @@ impl GenerationConfig {
             top_p: drawn(self.top_p, defaults.top_p),
             min_p: drawn(self.min_p, defaults.min_p),
             repetition_penalty: self.repetition_penalty.unwrap_or(defaults.repetition_penalty),
-            eos_token_id: self.eos_token_id.first().copied(),
+            eos_token_id: self.eos_token_id.clone(),
             pad_token_id: self.pad_token_id,
             use_cache: self.use_cache.unwrap_or(defaults.use_cache),
         })

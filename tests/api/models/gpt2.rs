@@ -113,13 +113,13 @@ fn greedy_generation_is_the_originals() {
     for use_cache in [true, false] {
         let gpt = model(config(), F64);
         let options = GenerateOptions { max_new_tokens: 12, use_cache, ..Default::default() };
-        let got = gpt.generate(&ids(), options);
+        let got = gpt.generate(&ids(), options.clone());
         assert_eq!(got.to_vec::<i64>(), want.concat(), "use_cache {use_cache}");
         // The first sequence ends with its fifth new token, the second goes on without that one.
         let end = want[0][11];
         assert!(!want[0][7..11].contains(&end) && !want[1][7..].contains(&end));
         let options =
-            GenerateOptions { eos_token_id: Some(end), pad_token_id: Some(22), ..options };
+            GenerateOptions { eos_token_id: vec![end], pad_token_id: Some(22), ..options };
         let got = gpt.generate(&ids(), options);
         let row: Vec<i64> = got.select(0, 0).to_vec();
         assert_eq!(row[..12], want[0][..12]);
@@ -185,7 +185,7 @@ fn sampling_keeps_to_the_nucleus_and_to_shares_of_the_likeliest() {
         let (top_p, nucleus) = some(|top_p| LogitsOptions { top_p, ..Default::default() });
         let (min_p, shares) = some(|min_p| LogitsOptions { min_p, ..Default::default() });
         for (options, allowed) in [
-            (GenerateOptions { top_p, ..options }, nucleus),
+            (GenerateOptions { top_p, ..options.clone() }, nucleus),
             (GenerateOptions { min_p, ..options }, shares),
         ] {
             let drawn = drawn(options);
@@ -208,11 +208,11 @@ fn sampling_keeps_to_the_nucleus_and_to_shares_of_the_likeliest() {
 fn options_of_generation_that_cannot_be_are_refused() {
     let gpt = model(config(), F32);
     let few = GenerateOptions { max_new_tokens: 2, ..Default::default() };
-    let draw = GenerateOptions { do_sample: true, ..few };
+    let draw = GenerateOptions { do_sample: true, ..few.clone() };
     for (options, name) in [
-        (GenerateOptions { temperature: 0.0, ..draw }, "temperature"),
-        (GenerateOptions { top_p: 1.5, ..draw }, "top_p"),
-        (GenerateOptions { min_p: -0.1, ..draw }, "min_p"),
+        (GenerateOptions { temperature: 0.0, ..draw.clone() }, "temperature"),
+        (GenerateOptions { top_p: 1.5, ..draw.clone() }, "top_p"),
+        (GenerateOptions { min_p: -0.1, ..draw.clone() }, "min_p"),
         (GenerateOptions { repetition_penalty: 0.0, ..draw }, "repetition_penalty"),
         // Nothing is drawn, so nothing would be left out.
         (GenerateOptions { top_p: 0.9, ..few }, "do_sample"),

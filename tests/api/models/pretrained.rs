@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde_json::{Map, Value, json};
 use torchrs::checkpoint::{TensorMap, load_file};
 use torchrs::models::*;
 use torchrs::nn::{Forward, Module};
@@ -74,7 +75,7 @@ fn gpt2() {
     let config = GenerationConfig::from_pretrained(folder("gpt2")).unwrap();
     assert_eq!(
         (&config.eos_token_id[..], config.options(6).unwrap().eos_token_id),
-        (&[2][..], Some(2))
+        (&[2][..], vec![2])
     );
 
     let ours = saved("gpt2");
@@ -115,6 +116,58 @@ fn llama() {
     assert_eq!((config.do_sample, config.temperature), (Some(true), Some(0.6)));
     assert_eq!((config.top_p, config.max_new_tokens), (Some(0.9), Some(5)));
     assert_eq!((config.pad_token_id, config.bos_token_id), (Some(0), Some(1)));
+    assert_eq!(config.options(6).unwrap().eos_token_id, [2, 3]);
+}
+
+/// What `transformers` 5.24 makes of the same folder, with several tokens that end a sequence.
+#[test]
+fn any_of_several_tokens_ends_a_sequence() {
+    let ids = &recorded("llama")["input.input_ids"];
+    let model = LlamaForCausalLM::from_pretrained(folder("llama")).unwrap();
+    model.eval();
+    let cases = [
+        (vec![36, 4], None, [[29, 26, 1, 36], [1, 4, 36, 36]]),
+        (vec![4, 36], None, [[29, 26, 1, 36], [1, 4, 4, 4]]),
+        (vec![36, 4], Some(5), [[29, 26, 1, 36], [1, 4, 5, 5]]),
+    ];
+    for (eos_token_id, pad_token_id, want) in cases {
+        for use_cache in [true, false] {
+            let options = GenerateOptions {
+                max_new_tokens: 10,
+                eos_token_id: eos_token_id.clone(),
+                pad_token_id,
+                use_cache,
+                ..Default::default()
+            };
+            let got = model.generate(ids, options).narrow(1, 6, 4);
+            assert_eq!(got.to_vec::<i64>(), want.concat(), "{eos_token_id:?} {pad_token_id:?}");
+        }
+    }
+}
+
+/// Settings of generation in `config.json`, as `transformers` 5.24 reads them where nothing else has them.
+#[test]
+fn a_folder_without_settings_of_generation_has_those_of_its_model() {
+    let ours = tempfile::tempdir().unwrap();
+    let mut config: Map<String, Value> =
+        serde_json::from_slice(&fs::read(folder("gpt2").join("config.json")).unwrap()).unwrap();
+    let settings =
+        [("eos_token_id", json!([7, 8])), ("pad_token_id", json!(3)), ("max_length", json!(9))];
+    config.extend(settings.map(|(key, value)| (key.to_owned(), value)));
+    let write = |config: &Map<String, Value>| {
+        fs::write(ours.path().join("config.json"), serde_json::to_string(config).unwrap()).unwrap();
+    };
+    write(&config);
+    let read = GenerationConfig::from_pretrained(&ours).unwrap();
+    assert_eq!(
+        (read.eos_token_id, read.pad_token_id, read.max_length),
+        (vec![7, 8], Some(3), Some(9))
+    );
+    assert_eq!((read.bos_token_id, read.do_sample), (Some(1), None));
+    config.insert("num_beams".into(), json!(4));
+    write(&config);
+    let error = GenerationConfig::from_pretrained(&ours).unwrap_err().to_string();
+    assert!(error.contains("num_beams") && error.contains("config.json"), "{error}");
 }
 
 fn bert_inputs(recorded: &TensorMap) -> BertInputs<'_> {
