@@ -56,7 +56,7 @@ pub use folder::Checkpoint;
 pub(crate) use folder::SCORE;
 pub use mapped::load_file_mapped;
 pub use npy::{load_npy, load_npz, save_npy, save_npz};
-pub use onnx::{OnnxOptions, export_onnx, save_onnx};
+pub use onnx::{OnnxOptions, export_onnx, onnx_graph, save_onnx};
 pub use pt::{PtObject, PtRaw, PtValue, load_pt, save_pt};
 pub use safetensors::{load_file, save_file};
 

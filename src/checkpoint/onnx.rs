@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::replacing::write_file;
 use crate::error::{Context, Error, Result};
-use crate::nn::Forward;
+use crate::nn::{Forward, Module};
 use crate::onnx::{Dim, Graph, bytes_of};
 use crate::tensor::Dtype;
 
@@ -24,7 +24,7 @@ use crate::tensor::Dtype;
 /// # Ok::<(), torchrs::Error>(())
 /// ```
 ///
-/// A model with several inputs adds its parts to a [`Graph`] itself.
+/// A model with several inputs adds its part to [`onnx_graph`], which [`save_onnx`] writes.
 ///
 /// # Errors
 /// As [`Forward::onnx`] of the modules; [`Error::Argument`] for a path without a name, and for a sharded model, of which a
@@ -35,19 +35,41 @@ pub fn export_onnx<const N: usize>(
     path: impl AsRef<Path>,
 ) -> Result<()> {
     let path = path.as_ref();
-    let mut graph = Graph::new();
-    for (name, tensor) in model.named_parameters().iter().chain(&model.named_buffers()) {
-        if tensor.is_sharded() {
-            let message = format!("`{name}` is sharded; gather the model first");
-            return Err(Error::argument("export_onnx", "model", message));
-        }
-        graph.name(tensor, name.clone());
-    }
+    let mut graph = onnx_graph(model)?;
     let (name, dtype, shape) = input;
     let x = graph.input(name, dtype, shape);
     let y = model.onnx(&mut graph, &x)?;
     graph.output("output", &y);
     save_onnx(&graph, path, OnnxOptions::default())
+}
+
+/// A graph without nodes, in which a model's parameters and buffers will have the names of its state dict.
+///
+/// ```
+/// use torchrs::{Dtype, checkpoint::{onnx_graph, save_onnx}, models::{NeuMF, NeuMFOptions}};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("model.onnx");
+/// let model = NeuMF::new(10, 20, NeuMFOptions { mf_dim: 4, mlp_layer_sizes: vec![8, 4], dropout: 0.0 });
+/// let mut graph = onnx_graph(&model)?;
+/// let [user, item] = ["user", "item"].map(|name| graph.input(name, Dtype::I64, ["batch".into()]));
+/// let score = model.onnx(&mut graph, &user, &item, true)?;
+/// graph.output("score", &score);
+/// save_onnx(&graph, &path, Default::default())?;
+/// # Ok::<(), torchrs::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Argument`] for a sharded model, of which a rank has a part.
+pub fn onnx_graph(model: &impl Module) -> Result<Graph> {
+    let mut graph = Graph::new();
+    for (name, tensor) in model.named_parameters().iter().chain(&model.named_buffers()) {
+        if tensor.is_sharded() {
+            let message = format!("`{name}` is sharded; gather the model first");
+            return Err(Error::argument("onnx_graph", "model", message));
+        }
+        graph.name(tensor, name.clone());
+    }
+    Ok(graph)
 }
 
 /// How a graph is written.

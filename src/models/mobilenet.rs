@@ -191,7 +191,7 @@ impl Forward for MobileNetV2 {
 
     fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
         let x = self.features.onnx(graph, input)?;
-        let x = graph.adaptive_average(&x, [Some(1); 2])?;
+        let x = graph.adaptive_pool("AveragePool", &x, [Some(1); 2])?;
         let x = graph.flatten(&x, 1, -1)?;
         self.classifier.onnx(graph, &x)
     }

@@ -51,15 +51,15 @@ pub use activation::{HiddenActivation, HiddenActivation as GPT2Activation};
 pub use alexnet::{AlexNet, AlexNetOptions, alexnet};
 pub use bert::{
     BertAttention, BertConfig, BertEmbeddings, BertEncoder, BertForMaskedLM,
-    BertForSequenceClassification, BertInputs, BertLayer, BertMLMHead, BertModel, BertOutput,
-    BertPredictionHead, BertTransform,
+    BertForSequenceClassification, BertInputs, BertLayer, BertMLMHead, BertModel, BertOnnxInputs,
+    BertOutput, BertPredictionHead, BertTransform,
 };
 pub use decoder::{ActivationCheckpointing, DecoderInputs, GenerateOptions, KeyValueCache};
 pub use encoder::{
     EncoderDense, EncoderIntermediate, EncoderPooler, EncoderSelfAttention, ProblemType,
 };
 pub use gnmt::{
-    BahdanauAttention, Classifier, Decoded, GNMT, GNMTOptions, RecurrentAttention,
+    BahdanauAttention, Classifier, Decoded, DecodedValues, GNMT, GNMTOptions, RecurrentAttention,
     ResidualRecurrentDecoder, ResidualRecurrentEncoder,
 };
 pub use gpt2::{Conv1D, GPT2Attention, GPT2Block, GPT2Config, GPT2LMHeadModel, GPT2MLP, GPT2Model};

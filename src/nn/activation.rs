@@ -166,8 +166,12 @@ macro_rules! along_a_dimension {
 
             fn onnx(&self, graph: &mut Graph, x: &Value) -> Result<Value> {
                 match stringify!($name) {
-                    operator @ ("Softmax" | "LogSoftmax") => graph.softmax(operator, x, self.dim),
-                    name => graph.activation(name, x, &[]),
+                    "Softmin" => {
+                        let turned = graph.unary("Neg", x);
+                        graph.softmax("Softmax", &turned, self.dim)
+                    }
+                    "GLU" => graph.glu(x, self.dim),
+                    operator => graph.softmax(operator, x, self.dim),
                 }
             }
         }
@@ -299,6 +303,10 @@ impl Forward for PReLU {
     fn forward(&self, x: &Tensor) -> Tensor {
         x.prelu(&self.weight)
     }
+
+    fn onnx(&self, graph: &mut Graph, x: &Value) -> Result<Value> {
+        graph.prelu(x, &self.weight)
+    }
 }
 
 /// x, or below 0 x times a slope that is drawn for each element in training and is the mean of its
@@ -349,5 +357,9 @@ impl Forward for RReLU {
     #[crate::nn::forward]
     fn forward(&self, x: &Tensor) -> Tensor {
         F::rrelu(x, self.lower, self.upper, self.training.get())
+    }
+
+    fn onnx(&self, graph: &mut Graph, x: &Value) -> Result<Value> {
+        graph.activation("RReLU", x, &[self.lower, self.upper])
     }
 }

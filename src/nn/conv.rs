@@ -181,20 +181,27 @@ macro_rules! convolution {
 
             fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
                 let mut options = self.options;
-                let bad = |what: &str| {
-                    Err(Error::argument(concat!("onnx ", stringify!($name)), "padding", what))
-                };
-                if self.mode.is_some() {
-                    return bad("of another mode than zeros is not written as ONNX");
-                }
-                for d in (0..$dims).filter(|_| self.same) {
-                    let total = options.dilation[d] * (self.weight.size(d as i64 + 2) - 1);
-                    if total % 2 == 1 {
-                        return bad("'same' of an even filter is not written as ONNX");
-                    }
+                let (weight, bias) = (&self.weight, self.bias.as_deref());
+                // Before and behind each dimension, the last one first.
+                let mut sides = [0; 2 * $dims];
+                for d in 0..$dims {
+                    let total = match self.same {
+                        true => options.dilation[d] * (weight.size(d as i64 + 2) - 1),
+                        false => 2 * options.padding[d],
+                    };
+                    let place = 2 * ($dims - 1 - d);
+                    sides[place] = (total / 2) as i64;
+                    sides[place + 1] = (total - total / 2) as i64;
                     options.padding[d] = total / 2;
                 }
-                graph.conv(input, &self.weight, self.bias.as_deref(), &options)
+                let even = sides.chunks(2).all(|pair| pair[0] == pair[1]);
+                if (even && self.mode.is_none()) || sides == [0; 2 * $dims] {
+                    return graph.conv(input, weight, bias, &options);
+                }
+                let mode = self.mode.unwrap_or(PadMode::Constant(0i64.into()));
+                options.padding = [0; $dims];
+                let padded = graph.pad(input, &sides, mode)?;
+                graph.conv(&padded, weight, bias, &options)
             }
         }
     };

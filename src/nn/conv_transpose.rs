@@ -3,7 +3,8 @@
 use super::conv::{groups_unless_one, unless_all};
 use super::display::python_tuple;
 use super::{Forward, Module, Parameter, PerDim, init};
-use crate::error::{Error, throw};
+use crate::error::{Error, Result, throw};
+use crate::onnx::{Graph, Value};
 use crate::ops::ConvTransposeOptions;
 use crate::tensor::Tensor;
 
@@ -94,6 +95,10 @@ macro_rules! transposed {
             #[crate::nn::forward]
             fn forward(&self, input: &Tensor) -> Tensor {
                 input.$op(&self.weight, self.bias.as_deref(), self.options)
+            }
+
+            fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+                graph.conv_transpose(input, &self.weight, self.bias.as_deref(), &self.options)
             }
         }
     )*};

@@ -2,6 +2,8 @@
 
 use super::display::python_tuple;
 use super::{Buffer, Forward, Module, PerDim};
+use crate::error::{Error, Result};
+use crate::onnx::{Graph, Value};
 use crate::ops::FractionalSize;
 use crate::tensor::Tensor;
 
@@ -42,6 +44,11 @@ macro_rules! fractional {
             #[track_caller]
             #[crate::nn::forward]
             pub fn forward_with_indices(&self, input: &Tensor) -> (Tensor, Tensor) {
+                self.pool(input)
+            }
+
+            #[track_caller]
+            fn pool(&self, input: &Tensor) -> (Tensor, Tensor) {
                 input.$op(self.kernel_size, self.output, self.samples.as_deref())
             }
 
@@ -58,7 +65,12 @@ macro_rules! fractional {
             #[track_caller]
             #[crate::nn::forward]
             fn forward(&self, input: &Tensor) -> Tensor {
-                input.$op(self.kernel_size, self.output, self.samples.as_deref()).0
+                self.pool(input).0
+            }
+
+            fn onnx(&self, _: &mut Graph, _: &Value) -> Result<Value> {
+                let message = concat!("`", stringify!($name), "` has windows at random places, which ONNX has not");
+                Err(Error::argument("onnx", "module", message))
             }
         }
     )*};

@@ -10,6 +10,8 @@ use smallvec::smallvec;
 
 use super::{Forward, Module, NamedTensors, Visitor, VisitorMut};
 use crate::autograd::{HookHandle, record, will_record};
+use crate::error::{Error, Result};
+use crate::onnx::{Graph, Value};
 use crate::tensor::{Dtype, Tensor};
 
 type PreHook<M> = Arc<dyn Fn(&M, &Tensor) -> Option<Tensor> + Send + Sync>;
@@ -277,6 +279,19 @@ impl<M: Forward + 'static> Forward for Hooked<M> {
     #[track_caller]
     fn forward(&self, input: &Tensor) -> Tensor {
         self.call(input, |module, x| module.forward(x))
+    }
+
+    fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+        let hooks = self.hooks.lock();
+        if !hooks.forward_pre.is_empty() || !hooks.forward.is_empty() {
+            let message = format!(
+                "`{}` has hooks on its forward, which ONNX cannot call: remove them",
+                self.module.name()
+            );
+            return Err(Error::argument("onnx", "module", message));
+        }
+        drop(hooks);
+        self.module.onnx(graph, input)
     }
 }
 

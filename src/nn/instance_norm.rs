@@ -4,7 +4,8 @@ use super::display::{python_bool, python_float};
 use super::running_norm::running_norm;
 use super::{Buffer, Forward, Module, Parameter, Training};
 use crate::autograd::no_grad;
-use crate::error::{Error, throw};
+use crate::error::{Error, Result, throw};
+use crate::onnx::{Graph, Value};
 use crate::tensor::{Dtype, Tensor};
 
 macro_rules! instance_norm {
@@ -49,6 +50,20 @@ macro_rules! instance_norm {
                     self.momentum.unwrap_or(0.0),
                     self.eps,
                 )
+            }
+
+            fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+                let affine = [self.weight.as_deref(), self.bias.as_deref()];
+                if input.dim() != $dims + 2 {
+                    let message = format!("input {:?} must be [N, C, ..]", input.shape());
+                    return Err(Error::shape(concat!("onnx ", stringify!($name)), message));
+                }
+                match (&self.running_mean, &self.running_var) {
+                    (Some(mean), Some(var)) => {
+                        graph.batch_norm(input, [mean, var], affine, self.eps)
+                    }
+                    _ => graph.instance_norm(input, affine, self.eps),
+                }
             }
         }
     )*};

@@ -10,7 +10,8 @@ use super::{
     Linear, Module, PerDim, Training, Visitor, VisitorMut,
 };
 use crate::autograd::no_grad;
-use crate::error::{Error, catch, throw};
+use crate::error::{Error, Result, catch, throw};
+use crate::onnx::{Graph, Value};
 use crate::ops::ConvTransposeOptions;
 use crate::tensor::{Dtype, Tensor};
 
@@ -172,6 +173,17 @@ impl<M: LazySize> Forward for Lazy<M> {
             }
         };
         module.forward(input)
+    }
+
+    fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+        match self.module.get() {
+            Some(module) => module.onnx(graph, input),
+            None => {
+                let message =
+                    format!("`{}` has no weights yet: call it, or load a state dict", M::LAZY_NAME);
+                Err(Error::argument("onnx", "module", message))
+            }
+        }
     }
 }
 

@@ -303,6 +303,11 @@ impl Forward for GroupNorm {
         let (weight, bias) = (self.weight.as_deref(), self.bias.as_deref());
         input.group_norm(self.num_groups, weight, bias, self.eps)
     }
+
+    fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+        let affine = [self.weight.as_deref(), self.bias.as_deref()];
+        graph.group_norm(input, self.num_groups, affine, self.eps)
+    }
 }
 
 /// Divides by the neighbouring channels' activity (`torch.nn.LocalResponseNorm`; Krizhevsky et al.
@@ -340,5 +345,9 @@ impl Forward for LocalResponseNorm {
     #[crate::nn::forward]
     fn forward(&self, input: &Tensor) -> Tensor {
         input.local_response_norm(self.size, self.alpha, self.beta, self.k)
+    }
+
+    fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+        graph.local_response_norm(input, self.size, [self.alpha, self.beta, self.k])
     }
 }

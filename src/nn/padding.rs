@@ -2,6 +2,8 @@
 
 use super::display::python_float;
 use super::{Forward, Module};
+use crate::error::Result;
+use crate::onnx::{Graph, Value};
 use crate::ops::PadMode;
 use crate::tensor::Tensor;
 
@@ -71,6 +73,11 @@ macro_rules! paddings {
             fn forward(&self, input: &Tensor) -> Tensor {
                 $(let $value = self.$value;)?
                 input.pad(&self.padding, $mode)
+            }
+
+            fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+                $(let $value = self.$value;)?
+                graph.pad(input, &self.padding, $mode)
             }
         }
     )*};

@@ -2,7 +2,7 @@
 
 use super::display::{python_bool, python_float, python_size, python_tuple};
 use super::{Forward, Module, PerDim, functional as F};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::onnx::{Graph, Value};
 use crate::ops::PoolOptions;
 use crate::tensor::Tensor;
@@ -321,11 +321,11 @@ macro_rules! adaptive {
             }
 
             fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
-                if stringify!($name).starts_with("AdaptiveMax") {
-                    let message = "AdaptiveMaxPool is not written as ONNX";
-                    return Err(Error::argument("onnx", "module", message));
-                }
-                graph.adaptive_average(input, self.output_size)
+                let operator = match stringify!($name).starts_with("AdaptiveMax") {
+                    true => "MaxPool",
+                    false => "AveragePool",
+                };
+                graph.adaptive_pool(operator, input, self.output_size)
             }
         }
     )*};
@@ -466,6 +466,10 @@ macro_rules! power_average {
             #[crate::nn::forward]
             fn forward(&self, input: &Tensor) -> Tensor {
                 input.$op(self.norm_type, self.options)
+            }
+
+            fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+                graph.lp_pool(input, self.norm_type, &self.options)
             }
         }
     )*};

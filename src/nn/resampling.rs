@@ -2,6 +2,8 @@
 
 use super::display::{python_float, python_size};
 use super::{Forward, Module, PerDim};
+use crate::error::Result;
+use crate::onnx::{Graph, Value};
 use crate::ops::{InterpolateMode, InterpolateOptions, UnfoldOptions};
 use crate::tensor::Tensor;
 
@@ -61,6 +63,10 @@ impl Forward for Upsample {
     fn forward(&self, input: &Tensor) -> Tensor {
         input.interpolate(self.options.clone())
     }
+
+    fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+        graph.resize(input, &self.options)
+    }
 }
 
 macro_rules! shuffles {
@@ -88,6 +94,10 @@ macro_rules! shuffles {
             #[crate::nn::forward]
             fn forward(&self, input: &Tensor) -> Tensor {
                 input.$op(self.$field)
+            }
+
+            fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+                graph.$op(input, self.$field)
             }
         }
     )*};
@@ -161,6 +171,10 @@ impl Forward for Unfold {
     fn forward(&self, input: &Tensor) -> Tensor {
         input.unfold2d(self.options)
     }
+
+    fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+        graph.unfold(input, &self.options)
+    }
 }
 
 /// Columns added up at the places of their windows (`torch.nn.Fold`); see [`Tensor::fold`].
@@ -196,6 +210,10 @@ impl Forward for Fold {
     fn forward(&self, input: &Tensor) -> Tensor {
         input.fold(self.output_size, self.options)
     }
+
+    fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+        graph.fold(input, self.output_size, &self.options)
+    }
 }
 
 /// Splits a dimension (`torch.nn.Unflatten`); see [`Tensor::unflatten`].
@@ -230,5 +248,9 @@ impl Forward for Unflatten {
     #[crate::nn::forward]
     fn forward(&self, input: &Tensor) -> Tensor {
         input.unflatten(self.dim, &self.sizes)
+    }
+
+    fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+        graph.unflatten(input, self.dim, &self.sizes)
     }
 }

@@ -28,6 +28,33 @@ impl From<&str> for Dim {
     }
 }
 
+impl Dim {
+    /// Both together.
+    pub(super) fn plus(&self, other: &Dim) -> Dim {
+        match (self, other) {
+            (_, Dim::Fixed(more)) => self.offset(*more as i64),
+            (Dim::Fixed(less), Dim::Named(_)) => other.offset(*less as i64),
+            _ => Dim::Named(format!("{self} + {other}")),
+        }
+    }
+
+    /// Larger by a number, which fits.
+    pub(super) fn offset(&self, by: i64) -> Dim {
+        let name = match self {
+            Dim::Fixed(size) => return Dim::Fixed((*size as i64 + by).max(0) as usize),
+            Dim::Named(name) => name,
+        };
+        // "n + 1" and 1 are "n + 2".
+        let known = name.rsplit_once(" + ").and_then(|(n, more)| Some((n, more.parse().ok()?)));
+        let (name, known): (&str, i64) = known.unwrap_or((name, 0));
+        match known + by {
+            0 => Dim::from(name),
+            sum if sum > 0 => Dim::Named(format!("{name} + {sum}")),
+            sum => Dim::Named(format!("{name} - {}", -sum)),
+        }
+    }
+}
+
 impl fmt::Display for Dim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -72,6 +99,11 @@ impl Value {
         format!("[{}]", dims.join(", "))
     }
 
+    /// An input that a node may have, and has not.
+    pub(super) fn absent() -> Value {
+        Value { name: String::new(), dtype: Dtype::F32, shape: Vec::new() }
+    }
+
     /// The size of a dimension that has to be known.
     pub(super) fn fixed(&self, op: &str, d: usize) -> Result<usize> {
         match self.shape.get(d) {
@@ -95,6 +127,8 @@ pub enum Attribute {
     Float(f32),
     /// A text.
     Text(String),
+    /// Several of them.
+    Texts(Vec<String>),
 }
 
 impl Attribute {
@@ -106,6 +140,7 @@ impl Attribute {
             Attribute::Int(n) => message.int(3, *n as u64).int(20, 2),
             Attribute::Text(text) => message.string(4, text).int(20, 3),
             Attribute::Ints(all) => all.iter().fold(message, |m, &n| m.int(8, n as u64)).int(20, 7),
+            Attribute::Texts(all) => all.iter().fold(message, |m, s| m.string(9, s)).int(20, 8),
         }
     }
 }
@@ -117,10 +152,10 @@ pub struct Graph {
     pub(super) constants: Vec<(String, Tensor)>,
     pub(super) inputs: Vec<Value>,
     pub(super) outputs: Vec<Value>,
-    /// Names of a model's tensors.
-    names: HashMap<usize, String>,
-    /// Constants that are there, by their tensors.
-    known: HashMap<usize, Value>,
+    /// Names of a model's tensors, by their identities; a tensor that is held keeps its own.
+    names: HashMap<usize, (Tensor, String)>,
+    /// Constants that are there, likewise.
+    known: HashMap<usize, (Tensor, Value)>,
     /// How many names of each kind there are.
     taken: BTreeMap<String, usize>,
 }
@@ -133,7 +168,7 @@ impl Graph {
 
     /// Gives a tensor a name, under which it will be a constant of the graph.
     pub fn name(&mut self, tensor: &Tensor, name: impl Into<String>) {
-        self.names.insert(tensor.identity(), name.into());
+        self.names.insert(tensor.identity(), (tensor.clone(), name.into()));
     }
 
     /// A name that nothing in the graph has.
@@ -164,32 +199,39 @@ impl Graph {
 
     /// A tensor as a constant: a parameter or buffer of the model under its name, once.
     pub fn constant(&mut self, tensor: &Tensor) -> Value {
-        if let Some(known) = self.known.get(&tensor.identity()) {
+        if let Some((_, known)) = self.known.get(&tensor.identity()) {
             return known.clone();
         }
-        let name = self.names.get(&tensor.identity()).cloned();
-        let name = self.unique(name.as_deref().unwrap_or("constant"));
-        let shape = tensor.shape().iter().map(|&size| Dim::Fixed(size)).collect();
-        let value = Value { name, dtype: tensor.dtype(), shape };
-        self.constants.push((value.name.clone(), tensor.detach()));
-        self.known.insert(tensor.identity(), value.clone());
+        let name = self.name_of(tensor).unwrap_or("constant").to_owned();
+        let value = self.fresh(&name, tensor.detach());
+        self.known.insert(tensor.identity(), (tensor.clone(), value.clone()));
         value
+    }
+
+    fn name_of(&self, tensor: &Tensor) -> Option<&str> {
+        self.names.get(&tensor.identity()).map(|(_, name)| name.as_str())
+    }
+
+    /// What is made of a parameter, as a constant: its name begins with that one's.
+    pub(super) fn derived(&mut self, of: &Tensor, tensor: Tensor) -> Value {
+        let name = self.name_of(of).map_or("constant".to_owned(), |name| format!("{name}.onnx"));
+        self.fresh(&name, tensor.detach())
     }
 
     /// Whole numbers as a constant: a shape, axes.
     pub(super) fn numbers(&mut self, numbers: &[i64]) -> Value {
         let tensor = Tensor::from_slice(numbers, [numbers.len()]);
-        self.fresh(tensor)
+        self.fresh("constant", tensor)
     }
 
     /// A number of this type as a constant.
     pub fn number(&mut self, number: f64, dtype: Dtype) -> Value {
-        self.fresh(Tensor::full([], number, dtype))
+        self.fresh("constant", Tensor::full([], number, dtype))
     }
 
     /// A constant that nobody else has.
-    fn fresh(&mut self, tensor: Tensor) -> Value {
-        let name = self.unique("constant");
+    pub(super) fn fresh(&mut self, name: &str, tensor: Tensor) -> Value {
+        let name = self.unique(name);
         let shape = tensor.shape().iter().map(|&size| Dim::Fixed(size)).collect();
         let value = Value { name: name.clone(), dtype: tensor.dtype(), shape };
         self.constants.push((name, tensor));

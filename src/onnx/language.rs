@@ -4,6 +4,19 @@ use super::graph::{Attribute, Dim, Graph, Value};
 use crate::error::{Error, Result};
 use crate::tensor::{Dtype, Tensor};
 
+/// What queries see.
+#[derive(Clone, Copy)]
+pub(crate) enum Seen<'a> {
+    /// Everything.
+    All,
+    /// What is not behind them.
+    Before,
+    /// By finite numbers that are added to the scores.
+    Added(&'a Value),
+    /// By numbers that are added, among which is minus infinity: who sees nothing gets 0.
+    Masked(&'a Value),
+}
+
 impl Graph {
     /// 0, 1, .. for each place along a dimension of `x`.
     pub fn positions(&mut self, x: &Value, dim: usize) -> Value {
@@ -20,11 +33,29 @@ impl Graph {
     ///
     /// # Errors
     /// [`Error::Shape`] where the shapes do not fit.
-    pub fn attention(
+    pub fn attention(&mut self, qkv: [&Value; 3], scale: f64, is_causal: bool) -> Result<Value> {
+        self.attend(qkv, scale, if is_causal { Seen::Before } else { Seen::All })
+    }
+
+    /// [`attention`](Self::attention) with numbers that are added to the scores, `[N, heads, queries, keys]` or what
+    /// broadcasts to it. A query that sees nothing, by minus infinity, gives 0.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] where the shapes do not fit.
+    pub fn attention_masked(
+        &mut self,
+        qkv: [&Value; 3],
+        scale: f64,
+        added: &Value,
+    ) -> Result<Value> {
+        self.attend(qkv, scale, Seen::Masked(added))
+    }
+
+    pub(crate) fn attend(
         &mut self,
         [q, k, v]: [&Value; 3],
         scale: f64,
-        is_causal: bool,
+        seen: Seen,
     ) -> Result<Value> {
         let [k, v] = [k, v].map(|t| self.shared_heads(t, q));
         let (k, v) = (k?, v?);
@@ -32,20 +63,63 @@ impl Graph {
         let scale = self.number(scale, q.dtype);
         let q = self.binary("Mul", q, &scale)?;
         let mut scores = self.matmul(&q, &turned)?;
-        if is_causal {
-            let places = self.positions(&scores, 3);
-            let rows = self.positions(&scores, 2);
-            let axes = self.numbers(&[1]);
-            let rows_shape = [rows.shape[0].clone(), Dim::Fixed(1)];
-            let rows = self.node("Unsqueeze", &[&rows, &axes], &[], Dtype::I64, rows_shape);
-            let shape = [rows.shape[0].clone(), places.shape[0].clone()];
-            let seen = self.node("LessOrEqual", &[&places, &rows], &[], Dtype::Bool, shape);
-            let nothing = self.number(f64::NEG_INFINITY, scores.dtype);
-            let shape = scores.shape.clone();
-            scores = self.node("Where", &[&seen, &scores, &nothing], &[], scores.dtype, shape);
+        match seen {
+            Seen::All => {}
+            Seen::Before => {
+                let places = self.positions(&scores, 3);
+                let rows = self.positions(&scores, 2);
+                let rows = self.unsqueeze(&rows, &[1]);
+                let seen = self.compare("LessOrEqual", &places, &rows)?;
+                let nothing = self.number(f64::NEG_INFINITY, scores.dtype);
+                scores = self.choose(&seen, &scores, &nothing)?;
+            }
+            Seen::Added(added) => scores = self.binary("Add", &scores, added)?,
+            Seen::Masked(added) => {
+                let scores = self.binary("Add", &scores, added)?;
+                let most = self.max_along(&scores, -1)?;
+                let nothing = self.number(f64::NEG_INFINITY, scores.dtype);
+                let blind = self.compare("Equal", &most, &nothing)?;
+                let zero = self.number(0.0, scores.dtype);
+                let scores = self.choose(&blind, &zero, &scores)?;
+                let shares = self.softmax("Softmax", &scores, -1)?;
+                let shares = self.choose(&blind, &zero, &shares)?;
+                return self.matmul(&shares, &v);
+            }
         }
         let shares = self.softmax("Softmax", &scores, -1)?;
         self.matmul(&shares, &v)
+    }
+
+    /// `[N, length, heads * width]` as `[N, heads, length, width]`.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for other dimensions, and heads that do not divide the width.
+    pub(crate) fn heads_apart(&mut self, x: &Value, heads: usize) -> Result<Value> {
+        let apart = self.unflatten(x, -1, &[heads as i64, -1])?;
+        self.transpose(&apart, &[0, 2, 1, 3])
+    }
+
+    /// The reverse of [`heads_apart`](Self::heads_apart).
+    pub(crate) fn heads_together(&mut self, x: &Value) -> Result<Value> {
+        let turned = self.transpose(x, &[0, 2, 1, 3])?;
+        self.flatten(&turned, 2, 3)
+    }
+
+    /// What is added to scores: `number` at places that are not seen, else 0. `mask` is 0 or false at one kind of places:
+    /// those that are not seen, if it `is_seen`, else the others.
+    pub(crate) fn added_mask(
+        &mut self,
+        mask: &Value,
+        number: f64,
+        is_seen: bool,
+        dtype: Dtype,
+    ) -> Result<Value> {
+        let mask = self.cast(mask, Dtype::Bool)?;
+        let [number, zero] = [number, 0.0].map(|number| self.number(number, dtype));
+        match is_seen {
+            true => self.choose(&mask, &zero, &number),
+            false => self.choose(&mask, &number, &zero),
+        }
     }
 
     /// Heads repeated until there are as many as of `q`.

@@ -18,11 +18,18 @@
 //! ```
 
 mod activations;
+mod arrange;
 mod file;
 mod graph;
+mod images;
 mod language;
 mod layers;
+mod norms;
+mod pools;
+mod recurrent;
 mod shapes;
 
 pub(crate) use file::bytes_of;
 pub use graph::{Attribute, Dim, Graph, Value};
+pub(crate) use language::Seen;
+pub(crate) use recurrent::DirectionWeights;

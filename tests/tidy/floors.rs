@@ -96,7 +96,18 @@ pub const FLOORS: &[Floor] = &[
     ),
     (
         "optim",
-        &["autograd", "cuda", "distributed", "error", "nn", "ops", "profiler", "storage", "tensor"],
+        &[
+            "autograd",
+            "cuda",
+            "distributed",
+            "error",
+            "nn",
+            "onnx",
+            "ops",
+            "profiler",
+            "storage",
+            "tensor",
+        ],
     ),
     (
         "checkpoint",

@@ -1,10 +1,11 @@
 //! What BERT makes of tokens, their places and their kinds.
 
 use super::layer::norm;
-use super::{BertConfig, BertInputs, NAME};
-use crate::error::{Error, throw};
+use super::{BertConfig, BertInputs, BertOnnxInputs, NAME};
+use crate::error::{Error, Result, throw};
 use crate::models::decoder;
 use crate::nn::{Dropout, Embedding, Forward, LayerNorm, Module, init::normal_};
+use crate::onnx::{Graph, Value};
 use crate::tensor::{Dtype, Tensor};
 
 /// Vectors of tokens, places and kinds, added and normed (`BertEmbeddings`).
@@ -83,5 +84,30 @@ impl BertEmbeddings {
         let x = words + self.token_type_embeddings.forward(&types);
         let x = x + self.position_embeddings.forward(&places);
         self.dropout.forward(&self.layer_norm.forward(&x))
+    }
+
+    pub(super) fn onnx(
+        &self,
+        graph: &mut Graph,
+        input_ids: &Value,
+        inputs: &BertOnnxInputs,
+    ) -> Result<Value> {
+        let words = self.word_embeddings.onnx(graph, input_ids)?;
+        let types = match inputs.token_type_ids {
+            Some(types) => types.clone(),
+            None => {
+                let first = Tensor::zeros([1], Dtype::I64);
+                graph.constant(&first)
+            }
+        };
+        let places = match inputs.position_ids {
+            Some(places) => places.clone(),
+            None => graph.positions(input_ids, 1),
+        };
+        let types = self.token_type_embeddings.onnx(graph, &types)?;
+        let x = graph.binary("Add", &words, &types)?;
+        let places = self.position_embeddings.onnx(graph, &places)?;
+        let x = graph.binary("Add", &x, &places)?;
+        self.layer_norm.onnx(graph, &x)
     }
 }

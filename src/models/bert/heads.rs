@@ -1,7 +1,7 @@
 //! BERT with what guesses masked tokens, and with what classifies texts.
 
 use super::layer::norm;
-use super::{BertConfig, BertInputs, BertModel, RENAMED};
+use super::{BertConfig, BertInputs, BertModel, BertOnnxInputs, RENAMED};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
@@ -10,6 +10,7 @@ use crate::models::decoder;
 use crate::models::encoder::{classification_loss, classifier, linear};
 use crate::models::pretrained::{Names, Published, settings::Table};
 use crate::nn::{Dropout, Forward, LayerNorm, Linear, Module, Parameter};
+use crate::onnx::{Graph, Value};
 use crate::tensor::{Dtype, Tensor};
 
 /// A linear layer, a function and a norm (`BertPredictionHeadTransform`).
@@ -29,6 +30,12 @@ impl Forward for BertTransform {
     fn forward(&self, x: &Tensor) -> Tensor {
         self.layer_norm.forward(&self.act.apply(&self.dense.forward(x)))
     }
+
+    fn onnx(&self, graph: &mut Graph, x: &Value) -> Result<Value> {
+        let x = self.dense.onnx(graph, x)?;
+        let x = self.act.onnx(graph, &x)?;
+        self.layer_norm.onnx(graph, &x)
+    }
 }
 
 /// From features to scores of tokens (`BertLMPredictionHead`).
@@ -47,6 +54,11 @@ impl Forward for BertPredictionHead {
     #[crate::nn::forward]
     fn forward(&self, features: &Tensor) -> Tensor {
         self.decoder.forward(&self.transform.forward(features))
+    }
+
+    fn onnx(&self, graph: &mut Graph, features: &Value) -> Result<Value> {
+        let x = self.transform.onnx(graph, features)?;
+        self.decoder.onnx(graph, &x)
     }
 }
 
@@ -121,6 +133,20 @@ impl BertForMaskedLM {
         self.cls.predictions.forward(&self.bert.forward_with(input_ids, inputs))
     }
 
+    /// [`forward_with`](Self::forward_with) as part of a graph of [ONNX](crate::onnx).
+    ///
+    /// # Errors
+    /// As [`BertModel::onnx_with`].
+    pub fn onnx_with(
+        &self,
+        graph: &mut Graph,
+        input_ids: &Value,
+        inputs: BertOnnxInputs,
+    ) -> Result<Value> {
+        let features = self.bert.onnx_with(graph, input_ids, inputs)?;
+        self.cls.predictions.onnx(graph, &features)
+    }
+
     /// The mean cross-entropy against `labels`, `[batch, length]`, of which those of -100 do not count
     /// (`model(.., labels=labels).loss`). Not all scores are in memory at once where they are many:
     /// [`Linear::cross_entropy`].
@@ -143,6 +169,10 @@ impl Forward for BertForMaskedLM {
     #[crate::nn::forward]
     fn forward(&self, input_ids: &Tensor) -> Tensor {
         self.forward_with(input_ids, BertInputs::default())
+    }
+
+    fn onnx(&self, graph: &mut Graph, input_ids: &Value) -> Result<Value> {
+        self.onnx_with(graph, input_ids, BertOnnxInputs::default())
     }
 }
 
@@ -223,6 +253,21 @@ impl BertForSequenceClassification {
         self.classifier.forward(&self.dropout.forward(&pooled))
     }
 
+    /// [`forward_with`](Self::forward_with) as part of a graph of [ONNX](crate::onnx).
+    ///
+    /// # Errors
+    /// As [`BertModel::onnx_with`].
+    pub fn onnx_with(
+        &self,
+        graph: &mut Graph,
+        input_ids: &Value,
+        inputs: BertOnnxInputs,
+    ) -> Result<Value> {
+        let features = self.bert.onnx_with(graph, input_ids, inputs)?;
+        let pooled = self.bert.pooled_onnx(graph, &features)?;
+        self.classifier.onnx(graph, &pooled)
+    }
+
     /// The loss against `labels` (`model(.., labels=labels).loss`), by the config's `problem_type`: classes `[batch]`, or
     /// numbers `[batch, num_labels]`.
     ///
@@ -243,6 +288,10 @@ impl Forward for BertForSequenceClassification {
     #[crate::nn::forward]
     fn forward(&self, input_ids: &Tensor) -> Tensor {
         self.forward_with(input_ids, BertInputs::default())
+    }
+
+    fn onnx(&self, graph: &mut Graph, input_ids: &Value) -> Result<Value> {
+        self.onnx_with(graph, input_ids, BertOnnxInputs::default())
     }
 }
 

@@ -1,8 +1,10 @@
 //! One layer of BERT: attention and a feed-forward layer, each with a norm behind its shortcut.
 
 use super::BertConfig;
+use crate::error::Result;
 use crate::models::encoder::{EncoderIntermediate, EncoderSelfAttention, linear};
 use crate::nn::{Dropout, Forward, LayerNorm, Linear, Module};
+use crate::onnx::{Graph, Seen, Value};
 use crate::ops::AttentionOptions;
 use crate::tensor::Tensor;
 
@@ -37,6 +39,12 @@ impl BertOutput {
     fn forward(&self, x: &Tensor, shortcut: &Tensor) -> Tensor {
         let x = self.dropout.forward(&self.dense.forward(x));
         self.layer_norm.forward_add(shortcut, &x).1
+    }
+
+    fn onnx(&self, graph: &mut Graph, x: &Value, shortcut: &Value) -> Result<Value> {
+        let x = self.dense.onnx(graph, x)?;
+        let sum = graph.binary("Add", shortcut, &x)?;
+        self.layer_norm.onnx(graph, &sum)
     }
 }
 
@@ -81,6 +89,13 @@ impl BertLayer {
         let heads = self.attention.self_attention.forward(x, attention);
         let x = self.attention.output.forward(&heads, x);
         self.output.forward(&self.intermediate.forward(&x), &x)
+    }
+
+    pub(super) fn onnx(&self, graph: &mut Graph, x: &Value, seen: Seen) -> Result<Value> {
+        let heads = self.attention.self_attention.onnx(graph, x, seen)?;
+        let x = self.attention.output.onnx(graph, &heads, x)?;
+        let inner = self.intermediate.onnx(graph, &x)?;
+        self.output.onnx(graph, &inner, &x)
     }
 }
 

@@ -14,13 +14,12 @@ pub use heads::{
 pub use layer::{BertAttention, BertEncoder, BertLayer, BertOutput};
 
 use super::decoder;
-use super::encoder::{EncoderPooler, pooled};
+use super::encoder::{EncoderPooler, pooled, pooled_onnx};
 use super::pretrained::{Names, Published, settings::Table};
-#[cfg(doc)]
-use crate::error::Error;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::models::HiddenActivation;
 use crate::nn::{Forward, Module};
+use crate::onnx::{Graph, Seen, Value};
 use crate::tensor::Tensor;
 
 /// The model's name in errors.
@@ -39,6 +38,42 @@ pub struct BertInputs<'a> {
     pub token_type_ids: Option<&'a Tensor>,
     /// Place of each token, `[batch, length]` or `[length]`; `None`: one after the other.
     pub position_ids: Option<&'a Tensor>,
+}
+
+/// What goes into a graph of ONNX besides the tokens: as [`BertInputs`], each of i64; the mask may be bool.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BertOnnxInputs<'a> {
+    /// 0 (or false) at tokens that are padding, `[batch, length]`.
+    pub attention_mask: Option<&'a Value>,
+    /// The kind of each token, `[batch, length]`; `None`: 0.
+    pub token_type_ids: Option<&'a Value>,
+    /// Place of each token, `[batch, length]` or `[length]`; `None`: one after the other.
+    pub position_ids: Option<&'a Value>,
+}
+
+impl BertOnnxInputs<'_> {
+    /// All are as the tokens are.
+    fn check(&self, input_ids: &Value) -> Result<()> {
+        decoder::check_onnx(NAME, input_ids)?;
+        let whole = [
+            ("attention_mask", self.attention_mask),
+            ("token_type_ids", self.token_type_ids),
+            ("position_ids", self.position_ids.filter(|places| places.dim() != 1)),
+        ];
+        for (name, value) in whole {
+            if let Some(value) = value
+                && value.shape() != input_ids.shape()
+            {
+                let message = format!(
+                    "{name} is {:?}; must be {:?}, as the tokens",
+                    value.shape(),
+                    input_ids.shape()
+                );
+                return Err(Error::shape(NAME, message));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// BERT without a head (`BertModel`).
@@ -124,6 +159,62 @@ impl BertModel {
     pub fn pooled(&self, features: &Tensor) -> Tensor {
         pooled("BertModel", self.pooler.as_ref(), features)
     }
+
+    /// [`forward_with`](Self::forward_with) as part of a graph of [ONNX](crate::onnx).
+    ///
+    /// ```
+    /// use torchrs::Dtype;
+    /// use torchrs::checkpoint::onnx_graph;
+    /// use torchrs::models::{BertConfig, BertModel, BertOnnxInputs};
+    /// let sizes = BertConfig { vocab_size: 50, hidden_size: 8, intermediate_size: 16, ..Default::default() };
+    /// let model = BertModel::new(BertConfig { num_hidden_layers: 2, num_attention_heads: 2, ..sizes });
+    /// let mut graph = onnx_graph(&model)?;
+    /// let mut input = |name| graph.input(name, Dtype::I64, ["batch".into(), "length".into()]);
+    /// let [tokens, mask, types] = ["input_ids", "attention_mask", "token_type_ids"].map(&mut input);
+    /// let inputs = BertOnnxInputs {
+    ///     attention_mask: Some(&mask),
+    ///     token_type_ids: Some(&types),
+    ///     ..Default::default()
+    /// };
+    /// let features = model.onnx_with(&mut graph, &tokens, inputs)?;
+    /// graph.output("last_hidden_state", &features);
+    /// let pooled = model.pooled_onnx(&mut graph, &features)?;
+    /// graph.output("pooler_output", &pooled);
+    /// assert_eq!(pooled.shape(), ["batch".into(), 8.into()]);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for tokens that are not `[batch, length]` of i64, [`Error::Shape`] for others of another shape.
+    pub fn onnx_with(
+        &self,
+        graph: &mut Graph,
+        input_ids: &Value,
+        inputs: BertOnnxInputs,
+    ) -> Result<Value> {
+        inputs.check(input_ids)?;
+        let mut x = self.embeddings.onnx(graph, input_ids, &inputs)?;
+        let added = match inputs.attention_mask {
+            None => None,
+            Some(mask) => {
+                let mask = graph.unsqueeze(mask, &[1, 2]);
+                Some(graph.added_mask(&mask, decoder::lowest(x.dtype()), true, x.dtype())?)
+            }
+        };
+        let seen = added.as_ref().map_or(Seen::All, Seen::Added);
+        for layer in &self.encoder.layer {
+            x = layer.onnx(graph, &x, seen)?;
+        }
+        Ok(x)
+    }
+
+    /// [`pooled`](Self::pooled) as part of a graph of ONNX.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a model without a pooler.
+    pub fn pooled_onnx(&self, graph: &mut Graph, features: &Value) -> Result<Value> {
+        pooled_onnx("BertModel", self.pooler.as_ref(), graph, features)
+    }
 }
 
 impl Forward for BertModel {
@@ -132,6 +223,10 @@ impl Forward for BertModel {
     #[crate::nn::forward]
     fn forward(&self, input_ids: &Tensor) -> Tensor {
         self.forward_with(input_ids, BertInputs::default())
+    }
+
+    fn onnx(&self, graph: &mut Graph, input_ids: &Value) -> Result<Value> {
+        self.onnx_with(graph, input_ids, BertOnnxInputs::default())
     }
 }
 

@@ -1,10 +1,11 @@
 //! Layers of encoders.
 
 use crate::autograd::no_grad;
-use crate::error::{Error, throw};
+use crate::error::{Error, Result, throw};
 use crate::models::HiddenActivation;
 use crate::models::pretrained::settings::Fault;
 use crate::nn::{Dropout, Forward, Linear, Module, init::normal_};
+use crate::onnx::{Graph, Seen, Value};
 use crate::ops::AttentionOptions;
 use crate::tensor::Tensor;
 
@@ -83,6 +84,23 @@ impl EncoderSelfAttention {
         };
         q.scaled_dot_product_attention_with(&k, &v, &options).transpose(1, 2).flatten(-2, -1)
     }
+
+    /// The same as nodes of ONNX.
+    pub(in crate::models) fn onnx(
+        &self,
+        graph: &mut Graph,
+        x: &Value,
+        seen: Seen,
+    ) -> Result<Value> {
+        let mut heads = Vec::with_capacity(3);
+        for layer in [&self.query, &self.key, &self.value] {
+            let part = layer.onnx(graph, x)?;
+            heads.push(graph.heads_apart(&part, self.heads)?);
+        }
+        let scale = ((self.query.out_features() / self.heads) as f64).sqrt().recip();
+        let out = graph.attend([&heads[0], &heads[1], &heads[2]], scale, seen)?;
+        graph.heads_together(&out)
+    }
 }
 
 /// A linear layer and a function behind it (`BertIntermediate`, `ViTIntermediate`).
@@ -109,6 +127,11 @@ impl Forward for EncoderIntermediate {
     fn forward(&self, x: &Tensor) -> Tensor {
         self.act.apply(&self.dense.forward(x))
     }
+
+    fn onnx(&self, graph: &mut Graph, x: &Value) -> Result<Value> {
+        let x = self.dense.onnx(graph, x)?;
+        self.act.onnx(graph, &x)
+    }
 }
 
 /// A linear layer with dropout behind it, whose result is added to a shortcut (`ViTSelfOutput`, `ViTOutput`).
@@ -132,6 +155,10 @@ impl Forward for EncoderDense {
     #[crate::nn::forward]
     fn forward(&self, x: &Tensor) -> Tensor {
         self.dropout.forward(&self.dense.forward(x))
+    }
+
+    fn onnx(&self, graph: &mut Graph, x: &Value) -> Result<Value> {
+        self.dense.onnx(graph, x)
     }
 }
 
@@ -169,11 +196,31 @@ pub(in crate::models) fn pooled(
     pooler.forward(features)
 }
 
+/// [`pooled`] as nodes of ONNX.
+pub(in crate::models) fn pooled_onnx(
+    model: &str,
+    pooler: Option<&EncoderPooler>,
+    graph: &mut Graph,
+    features: &Value,
+) -> Result<Value> {
+    let Some(pooler) = pooler else {
+        let what = format!("was made without a pooler; use `{model}::new`");
+        return Err(Error::argument(&format!("{model}::pooled_onnx"), "self", what));
+    };
+    pooler.onnx(graph, features)
+}
+
 impl Forward for EncoderPooler {
     /// `[batch, outputs]` of features `[batch, length, inputs]`.
     #[track_caller]
     #[crate::nn::forward]
     fn forward(&self, features: &Tensor) -> Tensor {
         self.act.apply(&self.dense.forward(&features.select(1, 0)))
+    }
+
+    fn onnx(&self, graph: &mut Graph, features: &Value) -> Result<Value> {
+        let first = graph.select(features, 1, 0)?;
+        let x = self.dense.onnx(graph, &first)?;
+        self.act.onnx(graph, &x)
     }
 }

@@ -2,7 +2,9 @@
 
 use super::INIT_WEIGHT;
 use crate::autograd::no_grad;
+use crate::error::Result;
 use crate::nn::{Forward, Linear, Module, Parameter, init::uniform_};
+use crate::onnx::{Graph, Value};
 use crate::storage::Device;
 use crate::tensor::{Dtype, Tensor};
 
@@ -88,6 +90,49 @@ impl BahdanauAttention {
             return sum.tanh().matmul(v);
         };
         (sum + bias.tensor()).tanh().matmul(&(v / v.norm() * scalar.tensor()))
+    }
+}
+
+impl BahdanauAttention {
+    /// [`forward`](Self::forward) as part of a graph of [ONNX](crate::onnx); lengths are `[batch]` of i64.
+    ///
+    /// # Errors
+    /// As the nodes, for shapes that do not fit.
+    pub fn onnx(
+        &self,
+        graph: &mut Graph,
+        query: &Value,
+        keys: &Value,
+        lengths: &Value,
+    ) -> Result<(Value, Value)> {
+        let turned = |graph: &mut Graph, t: &Value| match self.batch_first {
+            true => Ok(t.clone()),
+            false => graph.transpose(t, &[1, 0, 2]),
+        };
+        let (query, keys) = (turned(graph, query)?, turned(graph, keys)?);
+        let q = self.linear_q.onnx(graph, &query)?;
+        let q = graph.unsqueeze(&q, &[2]);
+        let k = self.linear_k.onnx(graph, &keys)?;
+        let k = graph.unsqueeze(&k, &[1]);
+        let mut sum = graph.binary("Add", &q, &k)?;
+        let mut v = self.linear_att.tensor().clone();
+        if let (Some(scalar), Some(bias)) = (&self.normalize_scalar, &self.normalize_bias) {
+            sum = graph.plus(&sum, Some(bias))?;
+            v = no_grad(|| &v / v.norm() * scalar.tensor());
+        }
+        let sum = graph.unary("Tanh", &sum);
+        let v = graph.constant(&v);
+        let v = graph.unsqueeze(&v, &[1]);
+        let scores = graph.matmul(&sum, &v)?;
+        let scores = graph.squeeze(&scores, -1)?;
+        let places = graph.positions(&scores, 2);
+        let lengths = graph.unsqueeze(lengths, &[1, 2]);
+        let behind = graph.compare("GreaterOrEqual", &places, &lengths)?;
+        let masked = graph.number(MASKED, scores.dtype());
+        let scores = graph.choose(&behind, &masked, &scores)?;
+        let shares = graph.softmax("Softmax", &scores, -1)?;
+        let attended = graph.matmul(&shares, &keys)?;
+        Ok((turned(graph, &attended)?, turned(graph, &shares)?))
     }
 }
 

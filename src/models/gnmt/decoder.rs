@@ -3,8 +3,9 @@
 use super::{
     BahdanauAttention, BahdanauAttentionOptions, GNMTOptions, INIT_WEIGHT, embedder, lstm,
 };
-use crate::error::{Error, throw};
+use crate::error::{Error, Result, throw};
 use crate::nn::{Embedding, Forward, LSTM, Linear, Module, Training, init::uniform_};
+use crate::onnx::{Graph, Value};
 use crate::tensor::Tensor;
 
 /// An LSTM layer whose outputs are the queries of an attention to the encoded source
@@ -33,6 +34,17 @@ pub struct Decoded {
     pub scores: Tensor,
     /// The last (h, c) of each layer, `[1, batch, hidden]`: where decoding goes on.
     pub state: Vec<(Tensor, Tensor)>,
+}
+
+/// [`Decoded`] in a graph of ONNX.
+#[derive(Clone, Debug)]
+pub struct DecodedValues {
+    /// Of each next word, `[time, batch, vocab_size]`.
+    pub logits: Value,
+    /// Shares of attention, `[time, batch, source time]`.
+    pub scores: Value,
+    /// The last (h, c) of each layer, `[1, batch, hidden]`: where decoding goes on.
+    pub state: Vec<(Value, Value)>,
 }
 
 /// LSTM layers, the first with attention, the others reading what it attends to beside the output of
@@ -115,5 +127,38 @@ impl ResidualRecurrentDecoder {
             state.push(last);
         }
         Decoded { logits: self.classifier.classifier.forward(&x), scores, state }
+    }
+
+    /// [`forward`](Self::forward) as part of a graph of [ONNX](crate::onnx); lengths are `[batch]` of i64.
+    ///
+    /// # Errors
+    /// As the nodes, for shapes that do not fit, and [`Error::Argument`] for a state of another number of layers.
+    pub fn onnx(
+        &self,
+        graph: &mut Graph,
+        inputs: &Value,
+        context: &Value,
+        lengths: &Value,
+        state: Option<&[(Value, Value)]>,
+    ) -> Result<DecodedValues> {
+        let layers = 1 + self.rnn_layers.len();
+        if let Some(state) = state
+            && state.len() != layers
+        {
+            let message = format!("has {} layers, the decoder has {layers}", state.len());
+            return Err(Error::argument("onnx ResidualRecurrentDecoder", "state", message));
+        }
+        let first = |i: usize| state.map(|state| (&state[i].0, &state[i].1));
+        let x = self.embedder.onnx(graph, inputs)?;
+        let (mut x, last) = self.att_rnn.rnn.onnx(graph, &x, None, first(0))?;
+        let (attended, scores) = self.att_rnn.attn.onnx(graph, &x, context, lengths)?;
+        let mut state = vec![last];
+        for (i, layer) in self.rnn_layers.iter().enumerate() {
+            let beside = graph.concat(&[&x, &attended], 2)?;
+            let (out, last) = layer.onnx(graph, &beside, None, first(i + 1))?;
+            x = if i == 0 { out } else { graph.binary("Add", &out, &x)? };
+            state.push(last);
+        }
+        Ok(DecodedValues { logits: self.classifier.classifier.onnx(graph, &x)?, scores, state })
     }
 }

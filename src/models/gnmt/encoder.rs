@@ -1,10 +1,12 @@
 //! The encoder of GNMT.
 
 use super::{GNMTOptions, embedder, lstm};
+use crate::error::Result;
 use crate::nn::{
     Embedding, Forward, LSTM, Module, PackPaddedSequenceOptions, PadPackedSequenceOptions,
     Training, pack_padded_sequence, pad_packed_sequence,
 };
+use crate::onnx::{Graph, Value};
 use crate::tensor::Tensor;
 
 /// LSTM layers, the first of which reads in both directions; from the third on with shortcuts
@@ -62,5 +64,21 @@ impl ResidualRecurrentEncoder {
             x = layer.forward(&drop(&x), None).0 + &x;
         }
         x
+    }
+
+    /// [`forward`](Self::forward) as part of a graph of [ONNX](crate::onnx); lengths are `[batch]` of i64. All of the time
+    /// stays, also that behind the longest length.
+    ///
+    /// # Errors
+    /// As the nodes, for shapes that do not fit.
+    pub fn onnx(&self, graph: &mut Graph, inputs: &Value, lengths: &Value) -> Result<Value> {
+        let x = self.embedder.onnx(graph, inputs)?;
+        let (x, _) = self.rnn_layers[0].onnx(graph, &x, Some(lengths), None)?;
+        let (mut x, _) = self.rnn_layers[1].onnx(graph, &x, None, None)?;
+        for layer in &self.rnn_layers[2..] {
+            let (y, _) = layer.onnx(graph, &x, None, None)?;
+            x = graph.binary("Add", &y, &x)?;
+        }
+        Ok(x)
     }
 }

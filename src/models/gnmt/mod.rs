@@ -8,12 +8,15 @@ mod decoder;
 mod encoder;
 
 pub use attention::{BahdanauAttention, BahdanauAttentionOptions};
-pub use decoder::{Classifier, Decoded, RecurrentAttention, ResidualRecurrentDecoder};
+pub use decoder::{
+    Classifier, Decoded, DecodedValues, RecurrentAttention, ResidualRecurrentDecoder,
+};
 pub use encoder::ResidualRecurrentEncoder;
 
 use crate::autograd::no_grad;
-use crate::error::{Error, throw};
+use crate::error::{Error, Result, throw};
 use crate::nn::{Embedding, LSTM, Module, RNNOptions, init::uniform_, init::zeros_};
+use crate::onnx::{Graph, Value};
 use crate::tensor::Tensor;
 
 /// The token behind the end of a shorter sentence.
@@ -112,6 +115,36 @@ impl GNMT {
     pub fn forward(&self, source: &Tensor, lengths: &[usize], target: &Tensor) -> Tensor {
         let context = self.encoder.forward(source, lengths);
         self.decoder.forward(target, &context, lengths, None).logits
+    }
+
+    /// [`forward`](Self::forward) as part of a graph of [ONNX](crate::onnx), with lengths `[batch]` of i64. To translate
+    /// word by word, a graph of the [encoder](ResidualRecurrentEncoder::onnx) and one of the
+    /// [decoder](ResidualRecurrentDecoder::onnx) with its state are needed.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, checkpoint::onnx_graph, models::{GNMT, GNMTOptions}};
+    /// let model = GNMT::new(GNMTOptions { hidden_size: 8, num_layers: 2, ..GNMTOptions::new(20) });
+    /// let mut graph = onnx_graph(&model)?;
+    /// let source = graph.input("source", Dtype::I64, ["source time".into(), "batch".into()]);
+    /// let lengths = graph.input("lengths", Dtype::I64, ["batch".into()]);
+    /// let target = graph.input("target", Dtype::I64, ["target time".into(), "batch".into()]);
+    /// let logits = model.onnx(&mut graph, &source, &lengths, &target)?;
+    /// graph.output("logits", &logits);
+    /// assert_eq!(logits.shape(), ["target time".into(), "batch".into(), 20.into()]);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As the nodes, for shapes that do not fit.
+    pub fn onnx(
+        &self,
+        graph: &mut Graph,
+        source: &Value,
+        lengths: &Value,
+        target: &Value,
+    ) -> Result<Value> {
+        let context = self.encoder.onnx(graph, source, lengths)?;
+        Ok(self.decoder.onnx(graph, target, &context, lengths, None)?.logits)
     }
 
     /// The likeliest translation, word by word, of each source sentence: its tokens up to the one that

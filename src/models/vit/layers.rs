@@ -2,10 +2,11 @@
 
 use super::{NAME, ViTConfig};
 use crate::autograd::no_grad;
-use crate::error::{Error, throw};
+use crate::error::{Error, Result, throw};
 use crate::models::encoder::{EncoderDense, EncoderIntermediate, EncoderSelfAttention};
 use crate::nn::init::{TruncNormalOptions, normal_, trunc_normal_};
 use crate::nn::{Conv2d, Dropout, Forward, LayerNorm, Module, Parameter};
+use crate::onnx::{Dim, Graph, Seen, Value};
 use crate::ops::AttentionOptions;
 use crate::tensor::{Dtype, Tensor};
 
@@ -77,6 +78,23 @@ impl Forward for ViTEmbeddings {
         let x = Tensor::cat(&[whole, patches], 1);
         self.dropout.forward(&(x + self.position_embeddings.tensor()))
     }
+
+    fn onnx(&self, graph: &mut Graph, pixel_values: &Value) -> Result<Value> {
+        let image = self.image.map(Dim::Fixed);
+        if pixel_values.dim() != 4 || pixel_values.shape()[1..] != image {
+            let message =
+                format!("pixel_values is {:?}; must be [batch, ..{image:?}]", pixel_values.shape());
+            return Err(Error::shape(NAME, message));
+        }
+        let patches = self.patch_embeddings.projection.onnx(graph, pixel_values)?;
+        let patches = graph.flatten(&patches, 2, 3)?;
+        let patches = graph.transpose(&patches, &[0, 2, 1])?;
+        let whole = graph.constant(&self.cls_token);
+        let whole = graph.for_each(&whole, &patches)?;
+        let x = graph.concat(&[&whole, &patches], 1)?;
+        let places = graph.constant(&self.position_embeddings);
+        graph.binary("Add", &x, &places)
+    }
 }
 
 /// Attention and what takes its heads together (`ViTAttention`).
@@ -140,6 +158,17 @@ impl ViTLayer {
         let y = self.attention.output.forward(&heads);
         let (x, y) = self.layernorm_after.forward_add_for_linear(&x, &y);
         (x, Some(self.output.forward(&self.intermediate.forward(&y))))
+    }
+
+    pub(super) fn onnx(&self, graph: &mut Graph, x: &Value) -> Result<Value> {
+        let y = self.layernorm_before.onnx(graph, x)?;
+        let heads = self.attention.attention.onnx(graph, &y, Seen::All)?;
+        let y = self.attention.output.onnx(graph, &heads)?;
+        let x = graph.binary("Add", x, &y)?;
+        let y = self.layernorm_after.onnx(graph, &x)?;
+        let y = self.intermediate.onnx(graph, &y)?;
+        let y = self.output.onnx(graph, &y)?;
+        graph.binary("Add", &x, &y)
     }
 }
 

@@ -9,12 +9,13 @@ pub use config::ViTConfig;
 pub use layers::{ViTAttention, ViTEmbeddings, ViTEncoder, ViTLayer, ViTPatchEmbeddings};
 
 use self::layers::norm;
-use super::encoder::{EncoderPooler, classification_loss, classifier, pooled};
+use super::encoder::{EncoderPooler, classification_loss, classifier, pooled, pooled_onnx};
 use super::pretrained::{Names, Published, settings::Table};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
 use crate::nn::{Forward, LayerNorm, Linear, Module};
+use crate::onnx::{Graph, Value};
 use crate::tensor::Tensor;
 
 /// The model's name in errors.
@@ -101,6 +102,14 @@ impl ViTModel {
     pub fn pooled(&self, features: &Tensor) -> Tensor {
         pooled("ViTModel", self.pooler.as_ref(), features)
     }
+
+    /// [`pooled`](Self::pooled) as part of a graph of [ONNX](crate::onnx).
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a model without a pooler.
+    pub fn pooled_onnx(&self, graph: &mut Graph, features: &Value) -> Result<Value> {
+        pooled_onnx("ViTModel", self.pooler.as_ref(), graph, features)
+    }
 }
 
 impl Forward for ViTModel {
@@ -120,6 +129,12 @@ impl Forward for ViTModel {
             (x, Some(added)) => self.layernorm.forward_add(&x, &added).1,
             (x, None) => self.layernorm.forward(&x),
         }
+    }
+
+    fn onnx(&self, graph: &mut Graph, pixel_values: &Value) -> Result<Value> {
+        let x = self.embeddings.onnx(graph, pixel_values)?;
+        let x = self.encoder.layer.iter().try_fold(x, |x, layer| layer.onnx(graph, &x))?;
+        self.layernorm.onnx(graph, &x)
     }
 }
 
@@ -200,6 +215,12 @@ impl Forward for ViTForImageClassification {
     #[crate::nn::forward]
     fn forward(&self, pixel_values: &Tensor) -> Tensor {
         self.classifier.forward(&self.vit.forward(pixel_values).select(1, 0))
+    }
+
+    fn onnx(&self, graph: &mut Graph, pixel_values: &Value) -> Result<Value> {
+        let features = self.vit.onnx(graph, pixel_values)?;
+        let whole = graph.select(&features, 1, 0)?;
+        self.classifier.onnx(graph, &whole)
     }
 }
 

@@ -3,8 +3,9 @@
 use super::RNNNonlinearity;
 use super::cell::bound;
 use super::packed::{PackedSequence, rows};
-use crate::error::{Error, throw};
+use crate::error::{Error, Result, throw};
 use crate::nn::{Module, Parameter, Training, Visitor, VisitorMut, display::python_float, init};
+use crate::onnx::{Dim, DirectionWeights, Graph, Value};
 use crate::ops::rnn::{Cell, Direction, Recurrent};
 use crate::tensor::Tensor;
 
@@ -202,6 +203,80 @@ impl Layers {
         let (data, state) = self.run(steps, batch, state);
         let state = state.iter().map(|h| order(input.unsorted_indices(), h)).collect();
         (PackedSequence { data, ..input.clone() }, state)
+    }
+
+    /// [`padded`](Self::padded) as nodes of ONNX; with lengths, `[batch]`, as packed sequences that are padded again.
+    fn onnx(
+        &self,
+        graph: &mut Graph,
+        input: &Value,
+        lengths: Option<&Value>,
+        state: Option<&[&Value]>,
+    ) -> Result<(Value, Vec<Value>)> {
+        let op = format!("onnx {}", self.name);
+        if self.options.proj_size > 0 {
+            let message = format!("{}: ONNX projects no states", self.options.proj_size);
+            return Err(Error::argument(&op, "proj_size", message));
+        }
+        let single = input.dim() == 2 && lengths.is_none();
+        if !(single || input.dim() == 3) {
+            let message =
+                format!("input {:?} must be [time, batch, {}]", input.shape(), self.input_size);
+            return Err(Error::shape(&op, message));
+        }
+        let turned = self.options.batch_first && !single;
+        let mut x = match (single, turned) {
+            (true, _) => graph.unsqueeze(input, &[1]),
+            (_, true) => graph.transpose(input, &[1, 0, 2])?,
+            _ => input.clone(),
+        };
+        let (layers, directions) = (self.options.num_layers, self.directions());
+        // Of each kind of state the part of each layer.
+        let mut parts = Vec::new();
+        for state in state.into_iter().flatten() {
+            let state = match single && state.dim() == 2 {
+                true => graph.unsqueeze(state, &[1]),
+                false => (*state).clone(),
+            };
+            if state.shape().first() != Some(&Dim::Fixed(layers * directions)) {
+                let message = format!(
+                    "state {:?} must be [{}, batch, ..]",
+                    state.shape(),
+                    layers * directions
+                );
+                return Err(Error::shape(&op, message));
+            }
+            parts.push(graph.split(&state, layers, 0)?);
+        }
+        let mut last: Vec<Vec<Value>> = vec![Vec::new(); self.state_sizes().len()];
+        for layer in 0..layers {
+            let weights: Vec<DirectionWeights> = (0..directions)
+                .map(|direction| {
+                    let part = |name| self.parameter(name, layer, direction);
+                    DirectionWeights {
+                        weight_ih: part("weight_ih").expect("made in new"),
+                        weight_hh: part("weight_hh").expect("made in new"),
+                        biases: part("bias_ih").zip(part("bias_hh")).map(|(a, b)| [a, b]),
+                    }
+                })
+                .collect();
+            let first: Option<Vec<Value>> =
+                state.map(|_| parts.iter().map(|part| part[layer].clone()).collect());
+            let states;
+            (x, states) = graph.recurrent(self.kind, &x, &weights, lengths, first.as_deref())?;
+            last.iter_mut().zip(states).for_each(|(last, state)| last.push(state));
+        }
+        let out = match (single, turned) {
+            (true, _) => graph.squeeze(&x, 1)?,
+            (_, true) => graph.transpose(&x, &[1, 0, 2])?,
+            _ => x,
+        };
+        let mut states = Vec::with_capacity(last.len());
+        for last in &last {
+            let state = graph.concat(&last.iter().collect::<Vec<_>>(), 0)?;
+            states.push(if single { graph.squeeze(&state, 1)? } else { state });
+        }
+        Ok((out, states))
     }
 
     #[track_caller]
@@ -439,6 +514,34 @@ macro_rules! forward_with_one_state {
                 let (out, mut state) = self.0.packed(input, hx.map(|h| vec![h]));
                 (out, state.swap_remove(0))
             }
+
+            /// What [`forward`](Self::forward) computes in evaluation, as part of a graph of [ONNX](crate::onnx). With
+            /// `lengths`, `[batch]`, that of padded sequences: outputs behind a sequence's end are 0, the last states those
+            /// at its end.
+            ///
+            /// ```
+            /// use torchrs::{Dtype, onnx::Graph};
+            #[doc = concat!("let rnn = torchrs::nn::", stringify!($name), "::new(3, 5, Default::default());")]
+            /// let mut graph = Graph::new();
+            /// let x = graph.input("x", Dtype::F32, ["time".into(), "batch".into(), 3.into()]);
+            /// let (out, _) = rnn.onnx(&mut graph, &x, None, None)?;
+            /// assert_eq!(out.shape(), ["time".into(), "batch".into(), 5.into()]);
+            /// # Ok::<(), torchrs::Error>(())
+            /// ```
+            ///
+            /// # Errors
+            /// As the nodes, for shapes that do not fit.
+            pub fn onnx(
+                &self,
+                graph: &mut Graph,
+                input: &Value,
+                lengths: Option<&Value>,
+                hx: Option<&Value>,
+            ) -> Result<(Value, Value)> {
+                let hx = hx.map(|h| [h]);
+                let (out, mut state) = self.0.onnx(graph, input, lengths, hx.as_ref().map(|h| &h[..]))?;
+                Ok((out, state.swap_remove(0)))
+            }
         }
     )*};
 }
@@ -513,5 +616,32 @@ impl LSTM {
         let (out, mut state) = self.0.packed(input, hx.map(|(h, c)| vec![h, c]));
         let c = state.swap_remove(1);
         (out, (state.swap_remove(0), c))
+    }
+
+    /// What [`forward`](Self::forward) computes in evaluation, as part of a graph of [ONNX](crate::onnx). With `lengths`,
+    /// `[batch]`, that of padded sequences: outputs behind a sequence's end are 0, the last states those at its end.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, nn::LSTM, onnx::Graph};
+    /// let (lstm, mut graph) = (LSTM::new(3, 5, Default::default()), Graph::new());
+    /// let x = graph.input("x", Dtype::F32, ["time".into(), "batch".into(), 3.into()]);
+    /// let (_, (h, c)) = lstm.onnx(&mut graph, &x, None, None)?;
+    /// assert_eq!((h.shape(), c.shape()[2].clone()), (&[1.into(), "batch".into(), 5.into()][..], 5.into()));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As the nodes, for shapes that do not fit; [`Error::Argument`] for states that are projected, which ONNX has not.
+    pub fn onnx(
+        &self,
+        graph: &mut Graph,
+        input: &Value,
+        lengths: Option<&Value>,
+        hx: Option<(&Value, &Value)>,
+    ) -> Result<(Value, (Value, Value))> {
+        let hx = hx.map(|(h, c)| [h, c]);
+        let (out, mut state) = self.0.onnx(graph, input, lengths, hx.as_ref().map(|hx| &hx[..]))?;
+        let c = state.swap_remove(1);
+        Ok((out, (state.swap_remove(0), c)))
     }
 }

@@ -1,9 +1,10 @@
 //! `torch.nn.MultiheadAttention`.
 
 use crate::autograd::no_grad;
-use crate::error::{Error, throw};
-use crate::nn::{Linear, Module, Parameter, Training, init};
-use crate::ops::AttentionOptions;
+use crate::error::{Error, Result, throw};
+use crate::nn::{Forward, Linear, Module, Parameter, Training, init};
+use crate::onnx::{Dim, Graph, Value};
+use crate::ops::{AttentionOptions, PadMode};
 use crate::tensor::{Dtype, Tensor};
 
 /// Options of [`MultiheadAttention`].
@@ -268,6 +269,152 @@ impl MultiheadAttention {
             AttentionWeights::PerHead => Some(shares),
         });
         (out, shares.map(|s| if single { s.squeeze_dim(0) } else { s }))
+    }
+
+    /// What [`forward`](Self::forward) computes in evaluation without weights, as part of a graph of
+    /// [ONNX](crate::onnx): of query, key and value, and of the padding of the keys and the mask, each bool or numbers.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, nn::MultiheadAttention, onnx::Graph};
+    /// let (attention, mut graph) = (MultiheadAttention::new(8, 2, Default::default()), Graph::new());
+    /// let x = graph.input("x", Dtype::F32, ["length".into(), "batch".into(), 8.into()]);
+    /// assert_eq!(attention.onnx(&mut graph, [&x; 3], None, None)?.shape(), x.shape());
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for shapes that do not fit, and for masks of each head whose sizes are not fixed.
+    pub fn onnx(
+        &self,
+        graph: &mut Graph,
+        qkv: [&Value; 3],
+        key_padding_mask: Option<&Value>,
+        attn_mask: Option<&Value>,
+    ) -> Result<Value> {
+        let op = "onnx MultiheadAttention";
+        let single = qkv[0].dim() == 2;
+        if qkv.iter().any(|t| t.dim() != qkv[0].dim() || !(2..=3).contains(&t.dim())) {
+            let message = format!(
+                "query, key and value must all have 3 dimensions (2 without a batch): {:?}",
+                qkv.map(Value::shape)
+            );
+            return Err(Error::shape(op, message));
+        }
+        let mut lifted = Vec::with_capacity(3);
+        for t in qkv {
+            lifted.push(match (single, self.options.batch_first) {
+                (true, _) => graph.unsqueeze(t, &[0]),
+                (_, true) => t.clone(),
+                _ => graph.transpose(t, &[1, 0, 2])?,
+            });
+        }
+        let [q, mut k, mut v] = self.onnx_projections(graph, &lifted)?;
+        let mut mask = self.onnx_mask(graph, key_padding_mask, attn_mask, (single, q.dtype()))?;
+        let mut extra = 0;
+        if let (Some(bias_k), Some(bias_v)) = (&self.bias_k, &self.bias_v) {
+            for (t, bias) in [(&mut k, bias_k), (&mut v, bias_v)] {
+                let bias = graph.constant(bias);
+                let bias = graph.for_each(&bias, t)?;
+                *t = graph.concat(&[t, &bias], 1)?;
+            }
+            extra += 1;
+        }
+        let zero = PadMode::Constant(0i64.into());
+        if self.options.add_zero_attn {
+            for t in [&mut k, &mut v] {
+                *t = graph.pad(t, &[0, 0, 0, 1], zero)?;
+            }
+            extra += 1;
+        }
+        if let Some(known) = mask.as_mut().filter(|_| extra > 0) {
+            *known = graph.pad(known, &[0, extra], zero)?;
+        }
+        let [q, k, v] = [q, k, v].map(|t| graph.heads_apart(&t, self.num_heads));
+        let (q, k, v) = (q?, k?, v?);
+        let scale = ((self.out_proj.in_features() / self.num_heads) as f64).sqrt().recip();
+        let out = match &mask {
+            None => graph.attention([&q, &k, &v], scale, false)?,
+            Some(mask) => graph.attention_masked([&q, &k, &v], scale, mask)?,
+        };
+        let out = graph.heads_together(&out)?;
+        let out = self.out_proj.onnx(graph, &out)?;
+        match (single, self.options.batch_first) {
+            (true, _) => graph.squeeze(&out, 0),
+            (_, true) => Ok(out),
+            _ => graph.transpose(&out, &[1, 0, 2]),
+        }
+    }
+
+    fn onnx_projections(&self, graph: &mut Graph, qkv: &[Value]) -> Result<[Value; 3]> {
+        let weights = match (&self.in_proj_weight, &self.q_proj_weight) {
+            (Some(weight), _) => {
+                let weight = graph.constant(weight);
+                graph.split(&weight, 3, 0)?
+            }
+            _ => [&self.q_proj_weight, &self.k_proj_weight, &self.v_proj_weight]
+                .map(|weight| graph.constant(weight.as_ref().expect("made in new")))
+                .to_vec(),
+        };
+        let biases = match &self.in_proj_bias {
+            None => None,
+            Some(bias) => {
+                let bias = graph.constant(bias);
+                Some(graph.split(&bias, 3, 0)?)
+            }
+        };
+        let mut project =
+            |i: usize| graph.affine(&qkv[i], &weights[i], biases.as_ref().map(|bias| &bias[i]));
+        Ok([project(0)?, project(1)?, project(2)?])
+    }
+
+    /// Both masks as one that is added.
+    fn onnx_mask(
+        &self,
+        graph: &mut Graph,
+        padding: Option<&Value>,
+        attn: Option<&Value>,
+        (single, dtype): (bool, Dtype),
+    ) -> Result<Option<Value>> {
+        let op = "onnx MultiheadAttention";
+        let mut added = |mask: &Value| match mask.dtype() {
+            Dtype::Bool => graph.added_mask(mask, f64::NEG_INFINITY, false, dtype),
+            _ => graph.cast(mask, dtype),
+        };
+        let padding = padding.map(&mut added).transpose()?;
+        let attn = attn.map(added).transpose()?;
+        let padding = match padding {
+            None => None,
+            Some(mask) if mask.dim() == 1 && single => Some(graph.unsqueeze(&mask, &[0, 1, 2])),
+            Some(mask) if mask.dim() == 2 => Some(graph.unsqueeze(&mask, &[1, 2])),
+            Some(mask) => {
+                let message = format!("key_padding_mask {:?} must be [batch, keys]", mask.shape());
+                return Err(Error::shape(op, message));
+            }
+        };
+        let attn = match attn {
+            None => None,
+            Some(mask) if mask.dim() == 2 => Some(graph.unsqueeze(&mask, &[0, 1])),
+            Some(mask) if mask.dim() == 3 => {
+                let [rows, queries, keys] = mask.shape() else { unreachable!("as was looked") };
+                let batch = match rows {
+                    Dim::Fixed(rows) => Dim::Fixed(rows / self.num_heads),
+                    Dim::Named(_) => Dim::from("batch of the mask"),
+                };
+                let shape = vec![batch, self.num_heads.into(), queries.clone(), keys.clone()];
+                Some(graph.reshape(&mask, shape)?)
+            }
+            Some(mask) => {
+                let message = format!(
+                    "attn_mask {:?} must be [queries, keys] or [batch * heads, queries, keys]",
+                    mask.shape()
+                );
+                return Err(Error::shape(op, message));
+            }
+        };
+        match (padding, attn) {
+            (Some(a), Some(b)) => Ok(Some(graph.binary("Add", &a, &b)?)),
+            (a, b) => Ok(a.or(b)),
+        }
     }
 
     #[track_caller]

@@ -1,7 +1,9 @@
 //! One encoder or decoder layer.
 
 use super::attention::{AttentionWeights, MultiheadAttention, MultiheadAttentionOptions};
+use crate::error::Result;
 use crate::nn::{Dropout, Forward, LayerNorm, Linear, Module};
+use crate::onnx::{Graph, Value};
 use crate::ops::Activation;
 use crate::tensor::Tensor;
 
@@ -107,6 +109,38 @@ impl TransformerOptions {
         let active = activation.apply(&first.forward(x));
         second.forward(&dropout.forward(&active))
     }
+
+    fn onnx_feed_forward(
+        &self,
+        graph: &mut Graph,
+        x: &Value,
+        [first, second]: [&Linear; 2],
+    ) -> Result<Value> {
+        let x = first.onnx(graph, x)?;
+        let x = match self.activation {
+            TransformerActivation::Relu => graph.unary("Relu", &x),
+            TransformerActivation::Gelu => graph.gelu(&x, false),
+        };
+        second.onnx(graph, &x)
+    }
+
+    /// A part of a layer with its residual connection and norm.
+    fn onnx_part(
+        &self,
+        graph: &mut Graph,
+        x: &Value,
+        norm: &LayerNorm,
+        part: impl FnOnce(&mut Graph, &Value) -> Result<Value>,
+    ) -> Result<Value> {
+        if self.norm_first {
+            let y = norm.onnx(graph, x)?;
+            let y = part(graph, &y)?;
+            return graph.binary("Add", x, &y);
+        }
+        let y = part(graph, x)?;
+        let sum = graph.binary("Add", x, &y)?;
+        norm.onnx(graph, &sum)
+    }
 }
 
 /// Self-attention and a feed-forward part, each with a residual connection
@@ -204,6 +238,27 @@ impl TransformerEncoderLayer {
             let (_, x) = self.norm1.forward_add(src, &attend(src));
             self.norm2.forward_add(&x, &feed(&x)).1
         }
+    }
+
+    /// What [`forward`](Self::forward) computes in evaluation, as part of a graph of [ONNX](crate::onnx); masks as in
+    /// [`MultiheadAttention::onnx`].
+    ///
+    /// # Errors
+    /// As that.
+    pub fn onnx(
+        &self,
+        graph: &mut Graph,
+        src: &Value,
+        src_mask: Option<&Value>,
+        src_key_padding_mask: Option<&Value>,
+    ) -> Result<Value> {
+        let options = self.options;
+        let x = options.onnx_part(graph, src, &self.norm1, |graph, x| {
+            self.self_attn.onnx(graph, [x; 3], src_key_padding_mask, src_mask)
+        })?;
+        options.onnx_part(graph, &x, &self.norm2, |graph, x| {
+            options.onnx_feed_forward(graph, x, [&self.linear1, &self.linear2])
+        })
     }
 
     pub(super) fn batch_first(&self) -> bool {
@@ -323,5 +378,31 @@ impl TransformerDecoderLayer {
             let (_, x) = self.norm2.forward_add(&x, &cross(&x));
             self.norm3.forward_add(&x, &feed(&x)).1
         }
+    }
+
+    /// What [`forward`](Self::forward) computes in evaluation, as part of a graph of [ONNX](crate::onnx); masks as in
+    /// [`MultiheadAttention::onnx`].
+    ///
+    /// # Errors
+    /// As that.
+    pub fn onnx(
+        &self,
+        graph: &mut Graph,
+        tgt: &Value,
+        memory: &Value,
+        (tgt_mask, tgt_key_padding_mask): (Option<&Value>, Option<&Value>),
+        (memory_mask, memory_key_padding_mask): (Option<&Value>, Option<&Value>),
+    ) -> Result<Value> {
+        let options = self.options;
+        let x = options.onnx_part(graph, tgt, &self.norm1, |graph, x| {
+            self.self_attn.onnx(graph, [x; 3], tgt_key_padding_mask, tgt_mask)
+        })?;
+        let x = options.onnx_part(graph, &x, &self.norm2, |graph, x| {
+            let qkv = [x, memory, memory];
+            self.multihead_attn.onnx(graph, qkv, memory_key_padding_mask, memory_mask)
+        })?;
+        options.onnx_part(graph, &x, &self.norm3, |graph, x| {
+            options.onnx_feed_forward(graph, x, [&self.linear1, &self.linear2])
+        })
     }
 }

@@ -1,8 +1,9 @@
 //! Stacks of layers, and the whole transformer.
 
 use super::layers::{TransformerDecoderLayer, TransformerEncoderLayer, TransformerOptions};
-use crate::error::{Error, throw};
+use crate::error::{Error, Result, throw};
 use crate::nn::{Forward, LayerNorm, Module, init};
+use crate::onnx::{Graph, Value};
 use crate::tensor::Tensor;
 
 /// Encoder layers one after the other (`torch.nn.TransformerEncoder`).
@@ -55,6 +56,38 @@ impl TransformerEncoder {
         };
         let out = self.layers.iter().fold(src.clone(), step);
         self.norm.as_ref().map_or(out.clone(), |norm| norm.forward(&out))
+    }
+
+    /// What [`forward`](Self::forward) computes in evaluation, as part of a graph of [ONNX](crate::onnx); masks as in
+    /// [`MultiheadAttention::onnx`](super::MultiheadAttention::onnx).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, nn::{TransformerEncoder, TransformerEncoderLayer}, onnx::Graph};
+    /// let layers = (0..2).map(|_| TransformerEncoderLayer::new(8, 2, Default::default())).collect();
+    /// let (encoder, mut graph) = (TransformerEncoder::new(layers, None), Graph::new());
+    /// let x = graph.input("x", Dtype::F32, ["length".into(), "batch".into(), 8.into()]);
+    /// let padding = graph.input("padding", Dtype::Bool, ["batch".into(), "length".into()]);
+    /// assert_eq!(encoder.onnx(&mut graph, &x, None, Some(&padding))?.shape(), x.shape());
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As that.
+    pub fn onnx(
+        &self,
+        graph: &mut Graph,
+        src: &Value,
+        mask: Option<&Value>,
+        src_key_padding_mask: Option<&Value>,
+    ) -> Result<Value> {
+        let step = |x: Value, layer: &TransformerEncoderLayer| {
+            layer.onnx(graph, &x, mask, src_key_padding_mask)
+        };
+        let out = self.layers.iter().try_fold(src.clone(), step)?;
+        match &self.norm {
+            Some(norm) => norm.onnx(graph, &out),
+            None => Ok(out),
+        }
     }
 }
 
@@ -113,6 +146,29 @@ impl TransformerDecoder {
         };
         let out = self.layers.iter().fold(tgt.clone(), step);
         self.norm.as_ref().map_or(out.clone(), |norm| norm.forward(&out))
+    }
+
+    /// What [`forward`](Self::forward) computes in evaluation, as part of a graph of [ONNX](crate::onnx); masks as in
+    /// [`MultiheadAttention::onnx`](super::MultiheadAttention::onnx).
+    ///
+    /// # Errors
+    /// As that.
+    pub fn onnx(
+        &self,
+        graph: &mut Graph,
+        tgt: &Value,
+        memory: &Value,
+        tgt_masks: (Option<&Value>, Option<&Value>),
+        memory_masks: (Option<&Value>, Option<&Value>),
+    ) -> Result<Value> {
+        let step = |x: Value, layer: &TransformerDecoderLayer| {
+            layer.onnx(graph, &x, memory, tgt_masks, memory_masks)
+        };
+        let out = self.layers.iter().try_fold(tgt.clone(), step)?;
+        match &self.norm {
+            Some(norm) => norm.onnx(graph, &out),
+            None => Ok(out),
+        }
     }
 }
 

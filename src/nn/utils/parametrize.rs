@@ -28,11 +28,12 @@
 //! ```
 
 use crate::autograd::no_grad;
-use crate::error::{Error, throw};
+use crate::error::{Error, Result, throw};
 use crate::nn::{
     Buffer, Forward, Module, Parameter, StatisticsGroup, Training, Visitor, VisitorMut,
     walk::own_fields,
 };
+use crate::onnx::{Graph, Value};
 use crate::tensor::Tensor;
 
 /// How a tensor is computed from others. A module, so it may have buffers or parameters of its own.
@@ -507,6 +508,10 @@ impl<M: Forward + Clone> Forward for Parametrized<M> {
     #[track_caller]
     fn forward(&self, input: &Tensor) -> Tensor {
         self.computed().forward(input)
+    }
+
+    fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+        no_grad(|| self.computed()).onnx(graph, input)
     }
 }
 

@@ -1,8 +1,9 @@
 //! A model whose weights are the average of another's.
 
 use crate::autograd::no_grad;
-use crate::error::{Error, throw};
+use crate::error::{Error, Result, throw};
 use crate::nn::{Buffer, Forward, Module};
+use crate::onnx::{Graph, Value};
 use crate::tensor::{Dtype, Tensor};
 
 /// How weights enter the average.
@@ -222,6 +223,10 @@ impl<M: Module + Forward> Forward for AveragedModel<M> {
     #[track_caller]
     fn forward(&self, input: &Tensor) -> Tensor {
         self.module.forward(input)
+    }
+
+    fn onnx(&self, graph: &mut Graph, input: &Value) -> Result<Value> {
+        self.module.onnx(graph, input)
     }
 }
 
