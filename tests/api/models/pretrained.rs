@@ -202,6 +202,16 @@ fn bert_that_guesses_tokens() {
     same_state(&BertForMaskedLM::from_pretrained(&ours).unwrap(), &model);
 }
 
+/// What hides padding stays finite within attention: to one token there is nothing to see but itself.
+#[test]
+fn a_text_of_padding_alone_sees_itself() {
+    let model = BertForMaskedLM::from_pretrained(folder("bert_mlm")).unwrap();
+    model.eval();
+    let (ids, mask) = (Tensor::from([[5i64]]), Tensor::from([[0i64]]));
+    let inputs = BertInputs { attention_mask: Some(&mask), ..Default::default() };
+    close("padded", &model.forward_with(&ids, inputs), &model.forward(&ids));
+}
+
 #[test]
 fn bert_that_classifies() {
     let want = recorded("bert_classes");
