@@ -11,8 +11,6 @@ pub(crate) enum Seen<'a> {
     All,
     /// What is not behind them.
     Before,
-    /// By finite numbers that are added to the scores.
-    Added(&'a Value),
     /// By numbers that are added, among which is minus infinity: who sees nothing gets 0.
     Masked(&'a Value),
 }
@@ -73,7 +71,6 @@ impl Graph {
                 let nothing = self.number(f64::NEG_INFINITY, scores.dtype);
                 scores = self.choose(&seen, &scores, &nothing)?;
             }
-            Seen::Added(added) => scores = self.binary("Add", &scores, added)?,
             Seen::Masked(added) => {
                 let scores = self.binary("Add", &scores, added)?;
                 let most = self.max_along(&scores, -1)?;

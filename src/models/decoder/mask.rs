@@ -61,20 +61,15 @@ pub(in crate::models) fn attention_to_all(
     AttentionOptions { attn_mask: Some(added(&seen, x.dtype())), ..AttentionOptions::default() }
 }
 
-/// 0 where `seen` holds, else a very low number: a query that sees nothing (one of padding) then sees
-/// everything, which harms nobody, where minus infinity would give NaN.
+/// 0 where `seen` holds, else the lowest number. A query that sees nothing (one of padding) gets no NaN; on the CPU it gets 0,
+/// as the number overflows to minus infinity there.
 fn added(seen: &Tensor, dtype: Dtype) -> Tensor {
-    let zeros = Tensor::zeros(seen.shape(), (dtype, seen.device()));
-    no_grad(|| zeros.masked_fill(&seen.logical_not(), lowest(dtype)))
-}
-
-/// A number of a type that hides what it is added to. It stays finite where attention multiplies it by log2(e), for powers
-/// of two: who sees nothing but such numbers sees everything, as in PyTorch.
-pub(in crate::models) fn lowest(dtype: Dtype) -> f64 {
-    match dtype {
-        Dtype::F64 => f64::MIN / 2.0,
+    let lowest = match dtype {
+        Dtype::F64 => f64::MIN,
         Dtype::F16 => -65504.0,
-        // Also a number of bfloat16.
-        _ => -2.2e38,
-    }
+        // Also a number of bfloat16, rounded towards 0.
+        _ => -3.3e38,
+    };
+    let zeros = Tensor::zeros(seen.shape(), (dtype, seen.device()));
+    no_grad(|| zeros.masked_fill(&seen.logical_not(), lowest))
 }
