@@ -19,6 +19,8 @@ use crate::threads::parts::with_scratch;
 const QUERIES: usize = 48;
 /// Keys of a block.
 const KEYS: usize = 128;
+/// A logarithm of f32 beyond which its steps are those of what it is the logarithm of.
+const LARGE: f64 = 1e3;
 
 /// A matrix whose rows are contiguous.
 #[derive(Clone, Copy)]
@@ -118,7 +120,9 @@ impl Attention {
     ) {
         let tile = T::tile(crate::arch::isa::current());
         let (s, e, w) = (self.keys, self.depth, self.width);
-        let factor = T::of(self.scale * LOG2_E);
+        let (natural, binary) = (T::of(self.scale), T::of(self.scale * LOG2_E));
+        // What `highest` is in: logarithms to base e with a mask (see `exponentials_from`), else to base 2.
+        let unit = if mask.is_some() { 1.0 } else { LN_2 };
         let (keys_len, values_len) = (packed_len(tile, e, s), s * w.next_multiple_of(tile.columns));
         let total = keys_len + values_len + QUERIES * (KEYS + w) + 2 * QUERIES;
         with_scratch(total, |scratch: &mut [T]| {
@@ -144,12 +148,23 @@ impl Attention {
                         let mask = line_of(mask, first + i, k0, &seen);
                         let row = &mut row[seen];
                         let old = highest[i];
-                        let factor = masked(row, mask, factor);
-                        let new = highest_of(row, factor, old);
+                        let new = if mask.is_empty() {
+                            highest_of(row, binary, old)
+                        } else {
+                            add_mask(row, mask, natural);
+                            highest_of(row, T::ONE, old)
+                        };
                         let base = if new == T::NEG_INFINITY { T::ZERO } else { new };
-                        let sum = exponentials(row, factor, base);
-                        let fade =
-                            if new == old { 1.0 } else { (old.as_f64() - base.as_f64()).exp2() };
+                        let sum = if mask.is_empty() {
+                            exponentials(row, binary, base)
+                        } else {
+                            exponentials_from(row, base)
+                        };
+                        let fade = if new == old {
+                            1.0
+                        } else {
+                            ((old.as_f64() - base.as_f64()) * (unit / LN_2)).exp2()
+                        };
                         if fade != 1.0 {
                             scale(&mut sums[i * w..(i + 1) * w], T::of(fade));
                         }
@@ -173,7 +188,7 @@ impl Attention {
                     logsum[at] = if sum == 0.0 {
                         T::ZERO
                     } else {
-                        T::of(highest[i].as_f64() * LN_2 + sum.ln())
+                        T::of(highest[i].as_f64() * unit + sum.ln())
                     };
                     scale(out, T::of(if sum == 0.0 { 0.0 } else { 1.0 / sum }));
                 }
@@ -228,6 +243,25 @@ impl Attention {
                 for i in 0..count {
                     along[i] = dot(&out[i * w..(i + 1) * w], &dout[i * w..(i + 1) * w]);
                 }
+                // Beside a large score the logarithm of a sum loses the sum, which is then made again.
+                let mut shares = [T::ONE; QUERIES];
+                let is_large = |logsum: &T| logsum.as_f64().abs() > LARGE;
+                if mask.is_some() && logsum[first..first + count].iter().any(is_large) {
+                    let mut sums = [T::ZERO; QUERIES];
+                    for (k0, n) in self.key_blocks(first..first + count) {
+                        self.scores(tile, q, first, count, keys, k0, n, scores);
+                        for i in 0..count {
+                            let seen = self.band.seen(first + i, k0, n);
+                            let mask = line_of(mask, first + i, k0, &seen);
+                            let row = &mut scores[i * KEYS..][..n][seen];
+                            add_mask(row, mask, scale);
+                            sums[i] += exponentials_from(row, logsum[first + i]);
+                        }
+                    }
+                    for (share, sum) in shares.iter_mut().zip(sums) {
+                        *share = if sum == T::ZERO { T::ONE } else { T::of(1.0 / sum.as_f64()) };
+                    }
+                }
                 for (k0, n) in self.key_blocks(first..first + count) {
                     self.scores(tile, q, first, count, keys, k0, n, scores);
                     // SAFETY: `dout` has `count` rows of w numbers, the values are packed, and
@@ -246,9 +280,16 @@ impl Attention {
                             row[seen.end..].fill(T::ZERO);
                             &mut row[seen.clone()]
                         });
-                        let factor = masked(row, mask, factor);
-                        let base = T::of(logsum[first + i].as_f64() * LOG2_E);
-                        exponentials(row, factor, base);
+                        let logsum = logsum[first + i];
+                        if mask.is_empty() {
+                            exponentials(row, factor, T::of(logsum.as_f64() * LOG2_E));
+                        } else {
+                            add_mask(row, mask, scale);
+                            exponentials_from(row, logsum);
+                            if shares[i] != T::ONE {
+                                self::scale(row, shares[i]);
+                            }
+                        }
                         differences(row, along[i], scale, drow);
                     }
                     // SAFETY: the score blocks have `count` rows of n numbers, KEYS apart, read as
@@ -323,19 +364,24 @@ fn pack_rows<T: Tiled>(
     }
 }
 
-/// Scores as logarithms to base 2 have this factor: with a mask (if not empty) they are now scaled and it added.
-fn masked<T: Tiled>(row: &mut [T], mask: &[T], factor: T) -> T {
-    if mask.is_empty() {
-        return factor;
-    }
-    add_mask(row, mask, factor);
-    T::ONE
+/// A row becomes e^(x - base), the difference first; gives its sum. Masks that hide by a large number, as -1e9, make scores
+/// of which a product by log2(e) is off by more than any difference.
+fn exponentials_from<T: Tiled>(row: &mut [T], base: T) -> T {
+    lower(row, base);
+    exponentials(row, T::of(LOG2_E), T::ZERO)
 }
 
 simd_fn! {
     fn add_mask<T, FMA>(row: &mut [T], mask: &[T], factor: T) {
         for (x, &m) in row.iter_mut().zip(mask) {
-            *x = x.fma::<FMA>(factor, m * T::of(LOG2_E));
+            *x = x.fma::<FMA>(factor, m);
+        }
+    }
+
+    fn lower<T, FMA>(row: &mut [T], by: T) {
+        let _ = FMA;
+        for x in row {
+            *x = *x - by;
         }
     }
 

@@ -198,7 +198,7 @@ impl BertModel {
             None => None,
             Some(mask) => {
                 let mask = graph.unsqueeze(mask, &[1, 2]);
-                Some(graph.added_mask(&mask, f64::NEG_INFINITY, true, x.dtype())?)
+                Some(graph.added_mask(&mask, decoder::lowest(x.dtype()), true, x.dtype())?)
             }
         };
         let seen = added.as_ref().map_or(Seen::All, Seen::Masked);

@@ -61,15 +61,19 @@ pub(in crate::models) fn attention_to_all(
     AttentionOptions { attn_mask: Some(added(&seen, x.dtype())), ..AttentionOptions::default() }
 }
 
-/// 0 where `seen` holds, else the lowest number. A query that sees nothing (one of padding) gets no NaN; on the CPU it gets 0,
-/// as the number overflows to minus infinity there.
-fn added(seen: &Tensor, dtype: Dtype) -> Tensor {
-    let lowest = match dtype {
+/// What is added to the score of a place that is not seen: the lowest number. A query that sees nothing (one of padding) gets
+/// the mean of all values, and no NaN.
+pub(in crate::models) fn lowest(dtype: Dtype) -> f64 {
+    match dtype {
         Dtype::F64 => f64::MIN,
         Dtype::F16 => -65504.0,
         // Also a number of bfloat16, rounded towards 0.
         _ => -3.3e38,
-    };
+    }
+}
+
+/// 0 where `seen` holds, else the lowest number.
+fn added(seen: &Tensor, dtype: Dtype) -> Tensor {
     let zeros = Tensor::zeros(seen.shape(), (dtype, seen.device()));
-    no_grad(|| zeros.masked_fill(&seen.logical_not(), lowest))
+    no_grad(|| zeros.masked_fill(&seen.logical_not(), lowest(dtype)))
 }

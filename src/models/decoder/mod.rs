@@ -16,7 +16,7 @@ pub use cache::KeyValueCache;
 pub use checkpointing::ActivationCheckpointing;
 pub use generate::GenerateOptions;
 pub(super) use generate::{NextToken, generate};
-pub(super) use mask::{attention, attention_to_all};
+pub(super) use mask::{attention, attention_to_all, lowest};
 
 use crate::error::{Error, Result, throw};
 use crate::nn::{Linear, functional::LinearCrossEntropyOptions};

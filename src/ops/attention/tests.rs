@@ -202,3 +202,33 @@ fn limits_that_hide_nothing_are_none() {
         |most| rows.varlen_attn(&rows, &rows, &starts, &starts, most, most, Default::default());
     assert!(of(usize::MAX).equal(&of(2)));
 }
+
+/// As masks of programs do that take a large number for an infinite one.
+#[test]
+fn large_numbers_hide_as_they_do_in_a_softmax() {
+    let leaf = |shape: [usize; 3], seed| values(shape, seed).to_dtype(F32).requires_grad_(true);
+    let (q, k, v) = (leaf([1, 3, 8], 1), leaf([1, 200, 8], 2), leaf([1, 200, 5], 3));
+    let weights = values([1, 3, 5], 4).to_dtype(F32);
+    for large in [-1e4f32, -1e9, -1e30, f32::MIN] {
+        // Everything, a part in all blocks of keys, nothing.
+        let hidden = |row: usize, key: usize| row == 0 || (row == 1 && key % 3 != 0);
+        let numbers: Vec<f32> =
+            (0..3 * 200).map(|i| if hidden(i / 200, i % 200) { large } else { 0.0 }).collect();
+        let mask = Tensor::from(numbers).view([3, 200]);
+        let options = AttentionOptions { attn_mask: Some(mask.clone()), ..Default::default() };
+        let y = q.scaled_dot_product_attention_with(&k, &v, &options);
+        let scores = q.matmul(&k.transpose(-1, -2)) * (1.0 / 8f64.sqrt()) + &mask;
+        let want = scores.softmax(-1).matmul(&v);
+        let grads = |y: &Tensor| {
+            autograd::grad(&[y], &[&q, &k, &v], &[Some(&weights)], autograd::GraphMode::Free)
+        };
+        let compare = |a: &Tensor, b: &Tensor, what: &str| {
+            let error = (a - b).abs().max().item();
+            assert!(error <= 5e-3 * b.abs().max().item(), "{large} {what}: {error}");
+        };
+        compare(&y, &want, "forward");
+        for (i, (a, b)) in grads(&y).iter().zip(grads(&want)).enumerate() {
+            compare(a.as_ref().unwrap(), b.as_ref().unwrap(), &format!("gradient {i}"));
+        }
+    }
+}
