@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -98,10 +99,6 @@ pub(crate) struct NodeState {
     pub backward: Option<Held>,
     /// Nothing is saved that could be freed: backward may come here again, also without `retain_graph`.
     pub saves_nothing: bool,
-    /// Backward adds two gradients of the only output itself, see [`BackwardCtx::terms`].
-    pub takes_two: bool,
-    /// Whether the backward adds to the sum so far of its first input's gradient.
-    pub adds_to_sum: bool,
     /// Made when first needed: most nodes have none.
     pub hooks: Option<Box<NodeHooks>>,
 }
@@ -121,6 +118,11 @@ pub struct Node(pub(crate) Counted<NodeImpl>);
 /// The place in creation order of leaves' accumulators.
 pub(super) const OF_LEAVES: u64 = u64::MAX;
 
+/// Backward adds two gradients of the only output itself, see [`BackwardCtx::terms`].
+const TAKES_TWO: u8 = 1;
+/// Backward adds to the sum so far of its first input's gradient, see [`BackwardCtx::take_sum`].
+const ADDS_TO_SUM: u8 = 2;
+
 pub(crate) struct NodeImpl {
     /// Creation order in its thread; a node is always younger than the nodes its edges lead to, but for
     /// [`OF_LEAVES`].
@@ -131,6 +133,8 @@ pub(crate) struct NodeImpl {
     /// Shape, dtype and device of each output, which its gradient must have.
     pub(crate) outputs: Outputs,
     pub(crate) state: Mutex<NodeState>,
+    /// What the backward asks for beside gradients: [`TAKES_TWO`], [`ADDS_TO_SUM`].
+    pub(super) asks: AtomicU8,
     /// The stream of the first GPU's output, if that was not its device's default stream.
     pub(crate) stream: Option<Stream>,
     /// Where the op was called, if that was in anomaly mode; and by which module, if somebody asked.
@@ -216,12 +220,12 @@ impl Node {
 
     /// Whether the backward asks for [`BackwardCtx::take_sum`].
     pub(super) fn adds_to_sum(&self) -> bool {
-        matches!(self.0.kind, Kind::Function) && self.0.state.lock().adds_to_sum
+        self.0.asks.load(Relaxed) & ADDS_TO_SUM != 0
     }
 
     /// Whether two gradients of the only output may come here as they are.
     pub(super) fn takes_two(&self) -> bool {
-        matches!(self.0.kind, Kind::Function) && self.0.state.lock().takes_two
+        self.0.asks.load(Relaxed) & TAKES_TWO != 0
     }
 
     /// Runs the node's backward for the inputs that are `wanted`, or all that can be; without `keep` its saved
@@ -283,7 +287,7 @@ impl Tensor {
     /// [`BackwardCtx::terms`]: it adds two gradients as it reads them.
     pub(crate) fn take_two_gradients(&self) {
         if let Some(node) = self.grad_fn() {
-            node.0.state.lock().takes_two = true;
+            node.0.asks.fetch_or(TAKES_TWO, Relaxed);
         }
     }
 }
@@ -292,7 +296,7 @@ impl Tensor {
     /// Says that the backward of the op that has just made this tensor asks for [`BackwardCtx::take_sum`].
     pub(crate) fn add_to_sum(&self) {
         if let Some(node) = self.grad_fn() {
-            node.0.state.lock().adds_to_sum = true;
+            node.0.asks.fetch_or(ADDS_TO_SUM, Relaxed);
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
 
 use parking_lot::Mutex;
 use smallvec::{Array, SmallVec, smallvec};
@@ -383,6 +384,7 @@ pub(crate) fn new_node(
         edges: Edges::new(),
         outputs: Outputs::default(),
         state: Mutex::default(),
+        asks: AtomicU8::new(0),
         stream: None,
         trace: Trace::new(at),
     });

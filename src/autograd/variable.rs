@@ -1,7 +1,7 @@
 //! What autograd knows about a tensor, and the methods by which users meet it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use smallvec::smallvec;
@@ -381,6 +381,7 @@ impl Tensor {
                 self.device()
             )]),
             state: Mutex::new(NodeState::default()),
+            asks: AtomicU8::new(0),
             stream: None,
             trace: None,
         }))
