@@ -261,9 +261,10 @@ impl Tensor {
     /// As [`arange`](Self::arange).
     ///
     /// ```
-    /// use torchrs::{Dtype, Tensor};
+    /// use torchrs::{Device, Dtype, Tensor};
     /// assert_eq!(Tensor::arange_inferred(0, 4, 2).dtype(), Dtype::I64);
     /// assert_eq!(Tensor::arange_inferred(0, 1, 0.25).dtype(), Dtype::F32);
+    /// assert!(Device::Meta.scope(|| Tensor::arange_inferred(0, 4, 2)).is_meta());
     /// ```
     #[track_caller]
     pub fn arange_inferred(
@@ -275,10 +276,10 @@ impl Tensor {
         let integers = numbers.iter().all(|number| matches!(number, Scalar::I(_)));
         let dtype = if integers { Dtype::I64 } else { default_dtype() };
         let [start, end, step] = numbers;
-        Tensor::arange(start, end, step, dtype.on_host())
+        Tensor::arange(start, end, step, dtype)
     }
 
-    /// `0, 1, ..., n - 1` as i64.
+    /// `0, 1, ..., n - 1` as i64, on the host.
     pub fn range(n: usize) -> Tensor {
         Tensor::arange(0i64, n, 1i64, Dtype::I64.on_host())
     }
