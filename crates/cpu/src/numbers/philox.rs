@@ -29,32 +29,48 @@ pub fn philox4x32_10(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
 /// Blocks that [`philox_blocks`] makes side by side.
 pub const LANES: usize = 8;
 
+/// The low word of a number.
+const LOW: u64 = u32::MAX as u64;
+
+/// Words as the low halves of numbers of 64 bits, whose high halves are of no account: products need no shuffles.
+type Line = [u64; LANES];
+
+/// A round for [`LANES`] blocks.
+#[inline(always)]
+fn round(c: [Line; 4], key: [u32; 2]) -> [Line; 4] {
+    let mut next = [[0; LANES]; 4];
+    for l in 0..LANES {
+        let a = u64::from(c[0][l] as u32) * u64::from(MULTIPLIER[0]);
+        let b = u64::from(c[2][l] as u32) * u64::from(MULTIPLIER[1]);
+        next[0][l] = (b >> 32) ^ c[1][l] ^ u64::from(key[0]);
+        next[1][l] = b;
+        next[2][l] = (a >> 32) ^ c[3][l] ^ u64::from(key[1]);
+        next[3][l] = a;
+    }
+    next
+}
+
 /// [`philox4x32_10`] for [`LANES`] neighbouring blocks of a stream, in loops that are vector code.
 #[inline(always)]
 pub fn philox_blocks(first: u64, stream: u64, mut key: [u32; 2], out: &mut [[u32; 4]; LANES]) {
-    let mut c0 = [0; LANES];
-    let mut c1 = [0; LANES];
-    let mut c2 = [stream as u32; LANES];
-    let mut c3 = [(stream >> 32) as u32; LANES];
+    let mut c = [[0; LANES], [0; LANES], [stream; LANES], [stream >> 32; LANES]];
     for l in 0..LANES {
-        let block = first.wrapping_add(l as u64);
-        (c0[l], c1[l]) = (block as u32, (block >> 32) as u32);
+        c[0][l] = first.wrapping_add(l as u64);
+        c[1][l] = c[0][l] >> 32;
     }
-    for round in 0..10 {
-        if round > 0 {
-            key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
-        }
-        for l in 0..LANES {
-            let a = u64::from(MULTIPLIER[0]) * u64::from(c0[l]);
-            let b = u64::from(MULTIPLIER[1]) * u64::from(c2[l]);
-            c0[l] = (b >> 32) as u32 ^ c1[l] ^ key[0];
-            c1[l] = b as u32;
-            c2[l] = (a >> 32) as u32 ^ c3[l] ^ key[1];
-            c3[l] = a as u32;
-        }
+    c = round(c, key);
+    for _ in 1..10 {
+        key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
+        c = round(c, key);
+    }
+    // In pairs first, which is less work than words one by one.
+    let mut pairs = [[0; 2]; LANES];
+    for l in 0..LANES {
+        pairs[l] = [(c[0][l] & LOW) | (c[1][l] << 32), (c[2][l] & LOW) | (c[3][l] << 32)];
     }
     for l in 0..LANES {
-        out[l] = [c0[l], c1[l], c2[l], c3[l]];
+        let [a, b] = pairs[l];
+        out[l] = [a as u32, (a >> 32) as u32, b as u32, (b >> 32) as u32];
     }
 }
 
