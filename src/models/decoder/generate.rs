@@ -15,7 +15,7 @@ pub struct GenerateOptions {
     pub do_sample: bool,
     /// Divides the logits, if tokens are drawn: below 1 likely tokens get likelier.
     pub temperature: f64,
-    /// Draws among this many of the likeliest tokens only; 0: among all.
+    /// Draws among this many of the likeliest tokens only; 0: among all. The default is 50, as in `transformers`.
     pub top_k: usize,
     /// Draws among the likeliest tokens only, as long as those before sum to no more than this (the nucleus); 1: among all.
     pub top_p: f64,
@@ -91,10 +91,13 @@ pub(in crate::models) fn generate(
         throw(Error::argument("generate", "max_new_tokens", message));
     }
     options.of_logits().check("generate");
+    let defaults = GenerateOptions::default();
+    let top_k = if options.top_k == 0 { defaults.top_k } else { options.top_k };
     let drawing = [
-        ("temperature", options.temperature, 1.0),
-        ("top_p", options.top_p, 1.0),
-        ("min_p", options.min_p, 0.0),
+        ("temperature", options.temperature, defaults.temperature),
+        ("top_k", top_k as f64, defaults.top_k as f64),
+        ("top_p", options.top_p, defaults.top_p),
+        ("min_p", options.min_p, defaults.min_p),
     ];
     if let Some((name, value, _)) = drawing.iter().find(|(_, value, none)| value != none)
         && !options.do_sample

@@ -78,7 +78,6 @@ const NEUTRAL: &[&str] = &[
     "cache_implementation",
     "decoder_start_token_id",
     "disable_compile",
-    "max_time",
     "output_attentions",
     "output_hidden_states",
     "output_logits",
@@ -98,6 +97,8 @@ fn idle() -> Vec<(&'static str, Vec<Value>)> {
         ("num_beam_groups", one()),
         ("num_return_sequences", one()),
         ("penalty_alpha", zero()),
+        // Seconds after which it ends.
+        ("max_time", Vec::new()),
         ("min_length", zero()),
         ("min_new_tokens", zero()),
         ("typical_p", one()),
@@ -119,6 +120,12 @@ fn idle() -> Vec<(&'static str, Vec<Value>)> {
         ("bad_words_ids", vec![none.clone()]),
         ("stop_strings", vec![none]),
     ]
+}
+
+/// Whether a key says how to generate. A `config.json` may have it among the model's own.
+pub(super) fn is_setting(key: &str) -> bool {
+    table_of(&GenerationConfig::default()).is_ok_and(|fields| fields.contains_key(key))
+        || idle().iter().any(|(name, _)| *name == key)
 }
 
 impl GenerationConfig {
@@ -160,10 +167,7 @@ impl GenerationConfig {
             return Ok(Self::default());
         }
         let mut table: Table = read_json(&path)?;
-        let (fields, idle) = (table_of(&Self::default())?, idle());
-        let generates =
-            |key: &str| fields.contains_key(key) || idle.iter().any(|(name, _)| *name == key);
-        table.retain(|key, value| !value.is_null() && generates(key));
+        table.retain(|key, value| !value.is_null() && is_setting(key));
         Self::from_table(table, &path)
     }
 
@@ -222,7 +226,7 @@ impl GenerationConfig {
             max_new_tokens,
             do_sample,
             temperature: drawn(self.temperature, defaults.temperature),
-            top_k: self.top_k.unwrap_or(defaults.top_k),
+            top_k: self.top_k.filter(|_| do_sample).unwrap_or(defaults.top_k),
             top_p: drawn(self.top_p, defaults.top_p),
             min_p: drawn(self.min_p, defaults.min_p),
             repetition_penalty: self.repetition_penalty.unwrap_or(defaults.repetition_penalty),

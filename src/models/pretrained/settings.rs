@@ -89,7 +89,8 @@ impl Known<'_> {
             }
             let name = key.as_str();
             let is_known =
-                [self.fields, NEUTRAL, self.neutral].iter().any(|list| list.contains(&name));
+                [self.fields, NEUTRAL, self.neutral].iter().any(|list| list.contains(&name))
+                    || super::generation::is_setting(name);
             if !is_known && !key.starts_with('_') {
                 return Err(format!(
                     "`{key}` is not known, and what it says would be left out; take it away if it changes nothing of \

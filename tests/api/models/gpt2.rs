@@ -215,7 +215,8 @@ fn options_of_generation_that_cannot_be_are_refused() {
         (GenerateOptions { min_p: -0.1, ..draw.clone() }, "min_p"),
         (GenerateOptions { repetition_penalty: 0.0, ..draw }, "repetition_penalty"),
         // Nothing is drawn, so nothing would be left out.
-        (GenerateOptions { top_p: 0.9, ..few }, "do_sample"),
+        (GenerateOptions { top_p: 0.9, ..few.clone() }, "do_sample"),
+        (GenerateOptions { top_k: 5, ..few }, "do_sample"),
     ] {
         let error = catch(|| gpt.generate(&ids(), options)).unwrap_err().to_string();
         assert!(error.contains(name), "{error}");

@@ -298,6 +298,7 @@ fn generation_settings_that_are_not_done_are_named() {
     for (key, value) in [
         ("num_beams", json!(4)),
         ("no_repeat_ngram_size", json!(3)),
+        ("max_time", json!(2.5)),
         ("suppress_tokens", json!([1])),
         ("temprature", json!(0.5)),
         ("stop_strings", json!(["."])),
@@ -307,11 +308,28 @@ fn generation_settings_that_are_not_done_are_named() {
     }
     let error = read(json!({"top_k": "many"})).unwrap_err().to_string();
     assert!(error.contains("many"), "{error}");
+    let settings =
+        json!({"do_sample": false, "temperature": 0.5, "top_k": 4, "top_p": 0.9, "min_p": 0.1});
+    assert_eq!(read(settings).unwrap().options(8).unwrap(), GenerateOptions::default());
     let config = read(json!({"max_length": 20, "do_sample": true, "temperature": 0.5})).unwrap();
     let options = config.options(8).unwrap();
     assert_eq!((options.max_new_tokens, options.do_sample, options.temperature), (12, true, 0.5));
     let error = config.options(20).unwrap_err().to_string();
     assert!(error.contains("the prompt has 20 tokens"), "{error}");
+}
+
+#[test]
+fn settings_of_generation_among_those_of_a_model_are_for_generation() {
+    let made = with("gpt2", &weights("gpt2"), |config| {
+        for (key, value) in
+            [("do_sample", json!(true)), ("top_p", json!(0.9)), ("num_beams", json!(1))]
+        {
+            config.insert(key.into(), value);
+        }
+    });
+    GPT2LMHeadModel::from_pretrained(made.path()).unwrap();
+    let config = GenerationConfig::from_pretrained(made.path()).unwrap();
+    assert_eq!((config.do_sample, config.top_p), (Some(true), Some(0.9)));
 }
 
 /// Also without `strict`, which would load nothing.
