@@ -2,7 +2,8 @@
 //! differences, and values against PyTorch's.
 
 use torchrs::distributions::transforms::{
-    AffineTransform, ExpTransform, IntoTransform, PowerTransform,
+    AffineTransform, CorrCholeskyTransform, ExpTransform, IndependentTransform, IntoTransform,
+    PowerTransform, ReshapeTransform, Transform,
 };
 use torchrs::distributions::*;
 use torchrs::{Dtype, Tensor, catch, fork_rng, get_num_threads, manual_seed, set_num_threads};
@@ -375,6 +376,27 @@ fn parents_have_the_formulas_that_cases_of_them_lack() {
     let x = seeded(77, || p.sample(&[20_000]));
     let mean = (p.log_prob(&x) - q.log_prob(&x)).mean().item();
     assert!((mean - kl(&p, &q)).abs() < 0.05, "{mean} {}", kl(&p, &q));
+}
+
+#[test]
+fn transforms_refuse_tensors_of_other_events() {
+    let refused = |what: &str, f: &dyn Fn() -> Tensor| {
+        let error = catch(f).expect_err(what).to_string();
+        assert!(error.contains(what) && error.contains("shape"), "{error}");
+    };
+    let (number, three) = (&one(0.5), &list(&[1., 2., 3.]));
+    let affine = AffineTransform::new(1.0, three).event_dim(1);
+    refused("AffineTransform", &|| affine.log_abs_det_jacobian(number, number));
+    let reshape = ReshapeTransform::new(&[2, 2], &[4]);
+    refused("ReshapeTransform", &|| reshape.log_abs_det_jacobian(three, three));
+    refused("ReshapeTransform", &|| {
+        let x = Tensor::zeros([2, 3], Dtype::F64);
+        reshape.log_abs_det_jacobian(&x, &x)
+    });
+    let independent = IndependentTransform::new(ExpTransform, 1);
+    refused("IndependentTransform", &|| independent.log_abs_det_jacobian(number, number));
+    let tall = Tensor::from([[1f64, 0.], [0.6, 0.8], [0., 1.]]);
+    refused("CorrCholeskyTransform", &|| CorrCholeskyTransform.inverse(&tall));
 }
 
 #[test]

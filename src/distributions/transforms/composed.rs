@@ -219,6 +219,7 @@ impl Transform for IndependentTransform {
     }
     #[track_caller]
     fn log_abs_det_jacobian(&self, x: &Tensor, y: &Tensor) -> Tensor {
+        assert_event(self.name(), x, self.domain().event_dim());
         sum_last(&self.base.log_abs_det_jacobian(x, y), self.reinterpreted_batch_ndims)
     }
     #[track_caller]

@@ -1,5 +1,6 @@
 //! Transforms of single numbers.
 
+use super::vectors::assert_dims;
 use super::{Transform, growing, named, without_parameters};
 use crate::distributions::constraints::{self, Constraint};
 use crate::distributions::params::{Param, eps, joint, sum_last, tiny};
@@ -236,6 +237,7 @@ impl Transform for AffineTransform {
     }
     #[track_caller]
     fn log_abs_det_jacobian(&self, x: &Tensor, _: &Tensor) -> Tensor {
+        assert_dims(self.name(), x.shape(), self.event_dim);
         let result = match &self.scale {
             Param::Number(v) => x.full_like(v.abs().ln()),
             Param::Tensor(t) => t.abs().log(),

@@ -170,7 +170,7 @@ impl Transform for ReshapeTransform {
     }
     #[track_caller]
     fn log_abs_det_jacobian(&self, x: &Tensor, _: &Tensor) -> Tensor {
-        x.new_zeros(&x.shape()[..x.dim() - self.in_shape.len()])
+        x.new_zeros(self.replaced(x.shape(), &self.in_shape, &[]))
     }
     #[track_caller]
     fn forward_shape(&self, shape: &[usize]) -> Vec<usize> {
