@@ -40,6 +40,19 @@ def _shape(shape):
     return list(shape)
 
 
+# As in PyTorch, those below 0 count from the end of a type without a sign.
+_LIMITS = {"uint8": (-255, 255), "int8": (-(2**7), 2**7 - 1), "int16": (-(2**15), 2**15 - 1), "int32": (-(2**31), 2**31 - 1)}
+
+
+def _check_range(name, values, dtype):
+    """Refuses whole numbers that a type has not."""
+    if dtype in _LIMITS:
+        least, most = _LIMITS[dtype]
+        for value in values:
+            if isinstance(value, _Integral) and not least <= value <= most:
+                raise ValueError(f"{name}: {value} is no {dtype}; numbers from {least} to {most} are")
+
+
 def _number(value):
     """NumPy's truth values, which are no integers to Python, as Python's."""
     kind = type(value)
@@ -51,6 +64,7 @@ def full(shape, value, *, dtype=None, device="cpu", requires_grad=False):
     value = _number(value)
     if dtype is None:
         dtype = "bool" if isinstance(value, bool) else "int64" if isinstance(value, _Integral) else "float32"
+    _check_range("full", [value], dtype)
     return _torchrs.full(list(shape), value, dtype, device, requires_grad)
 
 
@@ -110,6 +124,7 @@ def tensor(data, dtype=None):
         level = [complex(value) for value in level]
     elif has_complex:
         raise TypeError(f"tensor: a complex number among the data, and {dtype} has no imaginary part; {complex64} has")
+    _check_range("tensor", level, dtype)
     return _torchrs.flat(level, shape, dtype)
 
 
