@@ -2,7 +2,7 @@
 
 use super::index_select::dense_index;
 use crate::error::{Error, throw};
-use crate::tensor::{Operand, Tensor};
+use crate::tensor::{Dtype, Operand, Tensor};
 
 /// The places of `index` along `dim`, which must be a list of integers: bools would be a mask.
 #[track_caller]
@@ -96,7 +96,14 @@ impl Tensor {
                 let message = format!("of shape {:?}; must be one number", value.shape());
                 throw(Error::argument(op, "value", message))
             }
-            Operand::Tensor(value) => value.to_dtype(self.dtype()),
+            // A place named twice is filled once, and counts once in the gradient of the value.
+            Operand::Tensor(value) => {
+                let mut shape = vec![1i64; self.dim()];
+                shape[dim as usize] = -1;
+                let places = Tensor::zeros([self.size(dim)], (Dtype::Bool, self.device()));
+                places.index_fill_(0, index, true);
+                return self.masked_fill_(&places.view(shape), &value.to_dtype(self.dtype()));
+            }
             Operand::Scalar(value) => Tensor::full([], value, (self.dtype(), self.device())),
         };
         self.movedim(dim, 0).index_put_(&[Some(&list(op, index))], &value, false);
@@ -104,12 +111,16 @@ impl Tensor {
     }
 
     /// With `value`, a number or a tensor without dimensions, in the parts along `dim` that `index` names
-    /// (`torch.index_fill`).
+    /// (`torch.index_fill`). A place named twice counts once in the gradient of `value`.
     ///
     /// ```
     /// use torchrs::Tensor;
     /// let y = Tensor::from([[1i64, 2], [3, 4]]).index_fill(1, &Tensor::from([0i64]), 7);
     /// assert_eq!(y.to_vec::<i64>(), [7, 2, 7, 4]);
+    ///
+    /// let value = Tensor::full([], 7.0, torchrs::Dtype::F32).requires_grad_(true);
+    /// Tensor::zeros([3], torchrs::Dtype::F32).index_fill(0, &Tensor::from([1i64, 1]), &value).sum().backward();
+    /// assert_eq!(value.grad().unwrap().item(), 1.0);
     /// ```
     ///
     /// # Panics
@@ -129,6 +140,7 @@ impl Tensor {
 
     /// The places, a tensor for each dimension of `shape`, of elements that are named by their numbers in row-major
     /// order (`torch.unravel_index`); i64. A number beyond the last element starts again at the first, as in PyTorch.
+    /// The one element of a shape without dimensions has a place without parts.
     ///
     /// ```
     /// use torchrs::Tensor;
@@ -137,21 +149,21 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// Throws [`Error::Dtype`] for other types than integers, and [`Error::Shape`] for a shape without dimensions, or
-    /// without elements where a number is given.
+    /// Throws [`Error::Dtype`] for other types than integers, and [`Error::Shape`] for a shape without elements where a
+    /// number is given.
     #[track_caller]
     pub fn unravel_index(&self, shape: &[usize]) -> Vec<Tensor> {
         let op = "unravel_index";
         if !self.dtype().is_integral() {
             throw(Error::dtype(op, format!("takes integers, got {}", self.dtype())));
         }
-        if shape.is_empty() || shape.contains(&0) && self.numel() > 0 {
+        if shape.contains(&0) && self.numel() > 0 {
             throw(Error::shape(
                 op,
                 format!("there are no elements in a tensor of shape {shape:?}"),
             ));
         }
-        let mut rest = self.to_dtype(crate::tensor::Dtype::I64);
+        let mut rest = self.to_dtype(Dtype::I64);
         let mut places = Vec::with_capacity(shape.len());
         for &size in shape.iter().rev() {
             let size = size.max(1) as i64;
