@@ -367,11 +367,11 @@ class Arithmetic(unittest.TestCase):
         ]:
             self.assertEqual((x.dtype, x.tolist()), (dtype, elements))
 
-    def test_whole_numbers_that_a_type_has_not(self):
+    def test_whole_numbers_that_do_not_fit(self):
         for number, dtype in [(300, "uint8"), (-256, "uint8"), (200, "int8"), (2**15, "int16"), (-(2**31) - 1, "int32")]:
-            with self.assertRaisesRegex(ValueError, f"{number} is no {dtype}"):
+            with self.assertRaisesRegex(ValueError, f"{number} does not fit {dtype}"):
                 torchrs.tensor([[0, number]], dtype)
-            with self.assertRaisesRegex(ValueError, f"{number} is no {dtype}"):
+            with self.assertRaisesRegex(ValueError, f"{number} does not fit {dtype}"):
                 torchrs.full((2,), number, dtype=dtype)
         self.assertEqual(torchrs.tensor([-1, 255, True], "uint8").tolist(), [255, 255, 1])
         self.assertEqual(torchrs.tensor([-128, 127], "int8").tolist(), [-128, 127])

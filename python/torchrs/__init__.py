@@ -45,12 +45,12 @@ _LIMITS = {"uint8": (-255, 255), "int8": (-(2**7), 2**7 - 1), "int16": (-(2**15)
 
 
 def _check_range(name, values, dtype):
-    """Refuses whole numbers that a type has not."""
+    """Refuses whole numbers that do not fit the type."""
     if dtype in _LIMITS:
         least, most = _LIMITS[dtype]
         for value in values:
             if isinstance(value, _Integral) and not least <= value <= most:
-                raise ValueError(f"{name}: {value} is no {dtype}; numbers from {least} to {most} are")
+                raise ValueError(f"{name}: {value} does not fit {dtype}, which takes {least} to {most}")
 
 
 def _number(value):

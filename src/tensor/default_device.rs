@@ -41,8 +41,8 @@ impl Device {
     /// Runs `make`, in which tensors are made on this device where none is named (`with torch.device(..):`): modules
     /// above all, which name none. It holds for this thread.
     ///
-    /// Tensors of given values are made on the host as ever: `Tensor::from`, `range`, `scalar`, `tril_indices`,
-    /// `triu_indices`, `nn::llm::alibi_slopes`.
+    /// Some tensors are made on the host as ever: those of given values (`Tensor::from`, `scalar`), `range`,
+    /// `tril_indices`, `triu_indices` and `nn::llm::alibi_slopes`.
     ///
     /// ```
     /// use torchrs::nn::{Linear, Module, Sequential};

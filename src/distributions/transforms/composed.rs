@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use super::vectors::assert_dims;
 use super::{Transform, all_same, named, same};
 use crate::distributions::constraints::{self, Constraint};
 use crate::distributions::params::{Param, sum_last};
-use crate::error::{Error, throw};
 use crate::tensor::Tensor;
 
 /// What undoes another transform; made by [`inv`](super::inv).
@@ -181,17 +181,6 @@ impl IndependentTransform {
     }
 }
 
-/// Throws when a tensor has fewer dimensions than an event.
-#[track_caller]
-fn assert_event(op: &str, x: &Tensor, event_dim: usize) {
-    if x.dim() < event_dim {
-        throw(Error::shape(
-            op,
-            format!("an event has {event_dim} dimensions, the tensor has shape {:?}", x.shape()),
-        ));
-    }
-}
-
 impl Transform for IndependentTransform {
     named!(IndependentTransform);
     fn domain(&self) -> Constraint {
@@ -209,17 +198,17 @@ impl Transform for IndependentTransform {
     }
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
-        assert_event(self.name(), x, self.domain().event_dim());
+        assert_dims(self.name(), x.shape(), self.domain().event_dim());
         self.base.forward(x)
     }
     #[track_caller]
     fn inverse(&self, y: &Tensor) -> Tensor {
-        assert_event(self.name(), y, self.codomain().event_dim());
+        assert_dims(self.name(), y.shape(), self.codomain().event_dim());
         self.base.inverse(y)
     }
     #[track_caller]
     fn log_abs_det_jacobian(&self, x: &Tensor, y: &Tensor) -> Tensor {
-        assert_event(self.name(), x, self.domain().event_dim());
+        assert_dims(self.name(), x.shape(), self.domain().event_dim());
         sum_last(&self.base.log_abs_det_jacobian(x, y), self.reinterpreted_batch_ndims)
     }
     #[track_caller]

@@ -70,6 +70,7 @@ impl Transform for CorrCholeskyTransform {
     }
     #[track_caller]
     fn inverse(&self, y: &Tensor) -> Tensor {
+        // Throws unless these are square matrices.
         self.inverse_shape(y.shape());
         let rest = 1.0 - y.square().cumsum(-1);
         let rest = with_one(&but_last(&rest), true);

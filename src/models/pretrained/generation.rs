@@ -221,14 +221,16 @@ impl GenerationConfig {
         };
         let do_sample = self.do_sample.unwrap_or(defaults.do_sample);
         // Settings of drawing that a file has beside `do_sample: false` do nothing there.
-        let drawn = |setting: Option<f64>, idle| setting.filter(|_| do_sample).unwrap_or(idle);
+        fn drawn<T>(setting: Option<T>, do_sample: bool, idle: T) -> T {
+            setting.filter(|_| do_sample).unwrap_or(idle)
+        }
         Ok(GenerateOptions {
             max_new_tokens,
             do_sample,
-            temperature: drawn(self.temperature, defaults.temperature),
-            top_k: self.top_k.filter(|_| do_sample).unwrap_or(defaults.top_k),
-            top_p: drawn(self.top_p, defaults.top_p),
-            min_p: drawn(self.min_p, defaults.min_p),
+            temperature: drawn(self.temperature, do_sample, defaults.temperature),
+            top_k: drawn(self.top_k, do_sample, defaults.top_k),
+            top_p: drawn(self.top_p, do_sample, defaults.top_p),
+            min_p: drawn(self.min_p, do_sample, defaults.min_p),
             repetition_penalty: self.repetition_penalty.unwrap_or(defaults.repetition_penalty),
             eos_token_id: self.eos_token_id.clone(),
             pad_token_id: self.pad_token_id,
