@@ -142,11 +142,8 @@ impl Attention {
                     self.scores(tile, q, first, count, keys, k0, n, scores);
                     for i in 0..count {
                         let seen = self.band.seen(first + i, k0, n);
-                        let row = &mut scores[i * KEYS..][..n];
-                        row[..seen.start].fill(T::ZERO);
-                        row[seen.end..].fill(T::ZERO);
                         let mask = line_of(mask, first + i, k0, &seen);
-                        let row = &mut row[seen];
+                        let row = only_seen(&mut scores[i * KEYS..][..n], &seen);
                         let old = highest[i];
                         let new = if mask.is_empty() {
                             highest_of(row, binary, old)
@@ -274,12 +271,8 @@ impl Attention {
                     for i in 0..count {
                         let seen = self.band.seen(first + i, k0, n);
                         let mask = line_of(mask, first + i, k0, &seen);
-                        let [row, drow] = [&mut *scores, &mut *dscores].map(|all| {
-                            let row = &mut all[i * KEYS..][..n];
-                            row[..seen.start].fill(T::ZERO);
-                            row[seen.end..].fill(T::ZERO);
-                            &mut row[seen.clone()]
-                        });
+                        let row = only_seen(&mut scores[i * KEYS..][..n], &seen);
+                        let drow = only_seen(&mut dscores[i * KEYS..][..n], &seen);
                         let logsum = logsum[first + i];
                         if mask.is_empty() {
                             exponentials(row, factor, T::of(logsum.as_f64() * LOG2_E));
@@ -348,6 +341,16 @@ fn line_of<'a, T>(
     }
 }
 
+/// What a query sees of its row; the rest becomes 0.
+#[inline]
+fn only_seen<'a, T: Tiled>(row: &'a mut [T], seen: &Range<usize>) -> &'a mut [T] {
+    if seen.len() < row.len() {
+        row[..seen.start].fill(T::ZERO);
+        row[seen.end..].fill(T::ZERO);
+    }
+    &mut row[seen.clone()]
+}
+
 /// Packs blocks of rows as right operands whose sums run over the rows, one after the other.
 fn pack_rows<T: Tiled>(
     tile: Tile<T>,
@@ -388,7 +391,8 @@ simd_fn! {
     /// The largest of `old` and the row's numbers times `factor`.
     fn highest_of<T, FMA>(row: &[T], factor: T, old: T) -> T {
         let _ = FMA;
-        let mut highest = [old; N];
+        // Of a constant: an argument's copies went through memory.
+        let mut highest = [T::NEG_INFINITY; N];
         let (pieces, rest) = row.as_chunks::<N>();
         for piece in pieces {
             for j in 0..N {
@@ -398,7 +402,7 @@ simd_fn! {
         for (high, &x) in highest.iter_mut().zip(rest) {
             *high = larger(*high, x * factor);
         }
-        in_pairs(highest, larger)
+        larger(old, in_pairs(highest, larger))
     }
 
     /// A row becomes 2^(x factor - base); gives its sum.
