@@ -154,6 +154,11 @@ impl Job {
                 let from = from.cast::<T>().sub(columns.end - 1);
                 return vectorize(Reversed { to, from, count: columns.len(), way });
             }
+            if from_step == 0 && to_step == size_of::<T>() as isize {
+                let to = to.cast::<MaybeUninit<T>>().add(columns.start);
+                let value = MaybeUninit::new(from.cast::<T>().read());
+                return std::slice::from_raw_parts_mut(to, columns.len()).fill(value);
+            }
             for i in columns {
                 let value = from.offset(i as isize * from_step).cast::<T>().read();
                 to.offset(i as isize * to_step).cast::<T>().write(value);
