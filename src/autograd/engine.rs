@@ -4,7 +4,6 @@
 //! lets a hook on a leaf start communication while backward goes on.
 
 use std::cell::RefCell;
-use std::hash::BuildHasherDefault;
 use std::panic::Location;
 use std::rc::Rc;
 use std::sync::OnceLock;
@@ -18,7 +17,7 @@ use super::mode::{ANOMALY, AUTOCAST, FORWARD, GRAD, ModeGuard, has_mode};
 use super::node::{Edge, Kind, Node};
 use super::parts::{self, Part};
 use super::streams::Order;
-use super::tasks::{NodeMap, Task, by_age, key, task};
+use super::tasks::{Found, NodeMap, Task, by_age, key, reach};
 use crate::error::{Error, throw, within};
 use crate::profiler::{self, Category};
 use crate::storage::Device;
@@ -332,6 +331,8 @@ fn run(
 
 struct Pass {
     tasks: Vec<Task>,
+    /// The places of the tasks that edges lead to, from each task's `first` on; of an edge to nothing any.
+    targets: Vec<usize>,
     /// Not all gradients are wanted.
     partial: bool,
     /// What there is to do for each node.
@@ -348,25 +349,7 @@ impl Pass {
         wanted: &Wanted,
         called: &'static Location<'static>,
     ) -> Self {
-        let mut tasks = Vec::with_capacity(16);
-        let mut index = NodeMap::with_capacity_and_hasher(28, BuildHasherDefault::default());
-        let mut open: Vec<usize> = Vec::new();
-        for (edge, _) in &starts {
-            let (i, new) = task(&mut tasks, &mut index, &edge.node);
-            if new {
-                open.push(i);
-            }
-        }
-        while let Some(i) = open.pop() {
-            let node = tasks[i].node.clone();
-            for edge in node.0.edges.iter().flatten() {
-                let (j, new) = task(&mut tasks, &mut index, &edge.node);
-                tasks[j].pending += 1;
-                if new {
-                    open.push(j);
-                }
-            }
-        }
+        let Found { mut tasks, targets, index } = reach(&starts);
         if let Wanted::Captured(edges) = wanted {
             for edge in *edges {
                 if let Some(&i) = index.get(&key(&edge.node)) {
@@ -378,7 +361,7 @@ impl Pass {
         let order = Order::of(tasks.iter().map(|task| &task.node));
         let reached = Reached { index: Rc::new(index), needed };
         let partial = !matches!(wanted, Wanted::Leaves);
-        let mut pass = Pass { tasks, partial, reached, called, order };
+        let mut pass = Pass { tasks, targets, partial, reached, called, order };
         for (edge, grad) in starts {
             let i = pass.place(&edge.node);
             pass.deliver(i, edge.output, grad);
@@ -388,6 +371,11 @@ impl Pass {
 
     fn place(&self, node: &Node) -> usize {
         self.reached.index[&key(node)]
+    }
+
+    /// The place of the task that edge `k` of task `i` leads to.
+    fn target(&self, i: usize, k: usize) -> usize {
+        self.targets[self.tasks[i].first + k]
     }
 
     /// Adds a contribution to a task's gradient. The first is moved in; a later one is added in
@@ -467,18 +455,19 @@ impl Pass {
         let runs = self.reached.needed[i]
             && (!is_leaf || captures.is_empty())
             && grads.iter().any(Option::is_some)
-            && (!capturing || self.leads_to_needed(&node));
-        let (mut part, sum) = (OnceLock::new(), self.take_sum(&node, runs));
+            && (!capturing || self.leads_to_needed(i, &node));
+        let (mut part, sum) = (OnceLock::new(), self.take_sum(i, &node, runs));
         let mut results = match runs {
             true => {
-                self.run(&node, grads, more, keep, (hooked, captures.is_empty()), (&part, &sum))
+                let inside = (hooked, captures.is_empty());
+                self.run(i, &node, grads, more, keep, inside, (&part, &sum))
             }
             false => Default::default(),
         };
-        self.put_back(&node, sum);
+        self.put_back(i, &node, sum);
         for (k, edge) in node.0.edges.iter().enumerate() {
             let Some(edge) = edge else { continue };
-            let j = self.place(&edge.node);
+            let j = self.target(i, k);
             if let Some(grad) = results.get_mut(k).and_then(Option::take)
                 && self.reached.needed[j]
             {
@@ -497,7 +486,7 @@ impl Pass {
     }
 
     /// The sum so far of the gradient of the node's first input, to which the node may add by itself: nobody else sees it.
-    fn take_sum(&mut self, node: &Node, runs: bool) -> Mutex<Option<Tensor>> {
+    fn take_sum(&mut self, i: usize, node: &Node, runs: bool) -> Mutex<Option<Tensor>> {
         let in_place = runs
             && self.order.is_none()
             && !has_mode(GRAD | FORWARD | ANOMALY)
@@ -505,7 +494,7 @@ impl Pass {
         let Some(edge) = node.0.edges.first().and_then(Option::as_ref).filter(|_| in_place) else {
             return Mutex::default();
         };
-        let j = self.place(&edge.node);
+        let j = self.target(i, 0);
         let task = &mut self.tasks[j];
         // What waits to be added comes behind the sum.
         let slot = task.grads.get_mut(edge.output).filter(|_| task.more.is_none());
@@ -518,16 +507,18 @@ impl Pass {
     }
 
     /// Puts a sum back that the node has left alone.
-    fn put_back(&mut self, node: &Node, sum: Mutex<Option<Tensor>>) {
+    fn put_back(&mut self, i: usize, node: &Node, sum: Mutex<Option<Tensor>>) {
         let Some(sum) = sum.into_inner() else { return };
         let edge = node.0.edges[0].as_ref().expect("where the sum comes from");
-        let j = self.place(&edge.node);
+        let j = self.target(i, 0);
         self.tasks[j].grads[edge.output] = Some(sum);
     }
 
     /// The gradients of a node's inputs, or its leaf's accumulation.
+    #[allow(clippy::too_many_arguments, reason = "what a node runs with")]
     fn run(
         &self,
+        i: usize,
         node: &Node,
         mut grads: SmallVec<[Option<Tensor>; 1]>,
         more: Option<Tensor>,
@@ -542,8 +533,8 @@ impl Pass {
         }
         // Neither hooks nor captures see the results.
         let plain = !hooked && kept && self.order.is_none() && !has_mode(GRAD | FORWARD);
-        let places = if plain { self.places(node) } else { super::Grads::new() };
-        let wanted = self.wanted(node);
+        let places = if plain { self.places(i, node) } else { super::Grads::new() };
+        let wanted = self.wanted(i, node);
         let part = (plain && !has_mode(ANOMALY)).then_some(part);
         let sum = plain.then_some(sum);
         let gradients =
@@ -571,36 +562,39 @@ impl Pass {
     }
 
     /// Which of a node's inputs are on the way to something that is wanted; `None` if all that can be.
-    fn wanted(&self, node: &Node) -> Option<SmallVec<[bool; 4]>> {
-        let needed = |edge: &Option<Edge>| {
-            edge.as_ref().is_some_and(|edge| self.reached.needed[self.place(&edge.node)])
+    fn wanted(&self, i: usize, node: &Node) -> Option<SmallVec<[bool; 4]>> {
+        let edges = node.0.edges.iter().enumerate();
+        let needed = |(k, edge): (usize, &Option<Edge>)| {
+            edge.is_some() && self.reached.needed[self.target(i, k)]
         };
-        self.partial.then(|| node.0.edges.iter().map(needed).collect())
+        self.partial.then(|| edges.map(needed).collect())
     }
 
     /// Where the leaves at the ends of a node's edges want their gradients; nothing if none of them does.
-    fn places(&self, node: &Node) -> super::Grads {
-        let place = |edge: &Option<Edge>| self.place_of(edge.as_ref()?);
-        match node.0.edges.iter().any(|edge| place(edge).is_some()) {
-            true => node.0.edges.iter().map(place).collect(),
+    fn places(&self, i: usize, node: &Node) -> super::Grads {
+        let edges = || node.0.edges.iter().enumerate();
+        let place = |(k, edge): (usize, &Option<Edge>)| self.place_of(edge.as_ref()?, (i, k));
+        match edges().any(|edge| place(edge).is_some()) {
+            true => edges().map(place).collect(),
             false => super::Grads::new(),
         }
     }
 
     /// Where the leaf at the end of an edge wants its gradient, if what is delivered now is all of it.
-    fn place_of(&self, edge: &Edge) -> Option<Tensor> {
+    fn place_of(&self, edge: &Edge, (i, k): (usize, usize)) -> Option<Tensor> {
         let leaf = edge.leaf.as_ref()?;
         let target =
             leaf.grad_target().filter(|t| t.is_contiguous() && t.device() == Device::Cpu)?;
-        let j = self.place(&edge.node);
+        let j = self.target(i, k);
         let task = &self.tasks[j];
         let whole = task.pending == 1 && task.grads[edge.output].is_none() && task.parts.is_empty();
         let unseen = leaf.own_grad().is_none() && !leaf.has_hooks() && !edge.node.has_hooks();
         (whole && unseen && self.reached.needed[j]).then_some(target)
     }
 
-    fn leads_to_needed(&self, node: &Node) -> bool {
-        node.0.edges.iter().flatten().any(|e| self.reached.needed[self.place(&e.node)])
+    fn leads_to_needed(&self, i: usize, node: &Node) -> bool {
+        let mut edges = node.0.edges.iter().enumerate();
+        edges.any(|(k, edge)| edge.is_some() && self.reached.needed[self.target(i, k)])
     }
 }
 

@@ -1,11 +1,12 @@
 //! The nodes of a backward pass, each with what has arrived for it. The engine runs them.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use smallvec::SmallVec;
 
-use super::node::Node;
+use super::node::{Edge, Node};
 use super::parts::Part;
 use crate::tensor::Tensor;
 
@@ -43,6 +44,8 @@ pub(super) struct Task {
     pub parts: Vec<(usize, Part, Tensor)>,
     /// Edges from nodes that have not run yet.
     pub pending: usize,
+    /// Where the places of its edges' tasks begin.
+    pub first: usize,
     /// Its gradients are among those that the caller wants returned.
     pub captured: bool,
 }
@@ -73,15 +76,61 @@ impl Task {
 }
 
 /// The place of a node's task, which is made if there is none; true if so.
-pub(super) fn task(tasks: &mut Vec<Task>, index: &mut NodeMap, node: &Node) -> (usize, bool) {
+fn task(tasks: &mut Vec<Task>, index: &mut NodeMap, node: &Node) -> (usize, bool) {
     let next = tasks.len();
     let i = *index.entry(key(node)).or_insert(next);
     if i == next {
         let grads = SmallVec::from_elem(None, node.0.outputs.len());
         let (node, parts) = (node.clone(), Vec::new());
-        tasks.push(Task { node, grads, more: None, parts, pending: 0, captured: false });
+        tasks.push(Task { node, grads, more: None, parts, pending: 0, first: 0, captured: false });
     }
     (i, i == next)
+}
+
+/// The tasks of a pass.
+pub(super) struct Found {
+    pub tasks: Vec<Task>,
+    /// The places of the tasks that edges lead to, from each task's `first` on; of an edge to nothing any.
+    pub targets: Vec<usize>,
+    pub index: NodeMap,
+}
+
+thread_local! {
+    /// How many tasks the last pass had: most of a thread's are alike.
+    static LAST_SIZE: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The tasks of all nodes that the edges lead to.
+pub(super) fn reach(starts: &[(Edge, Tensor)]) -> Found {
+    let expected = LAST_SIZE.get().clamp(16, 1 << 10);
+    let mut tasks = Vec::with_capacity(expected);
+    let mut targets = Vec::with_capacity(2 * expected);
+    let mut index = NodeMap::with_capacity_and_hasher(expected, BuildHasherDefault::default());
+    let mut open: Vec<usize> = Vec::new();
+    for (edge, _) in starts {
+        let (i, new) = task(&mut tasks, &mut index, &edge.node);
+        if new {
+            open.push(i);
+        }
+    }
+    while let Some(i) = open.pop() {
+        let node = tasks[i].node.clone();
+        tasks[i].first = targets.len();
+        for edge in &node.0.edges {
+            let Some(edge) = edge else {
+                targets.push(usize::MAX);
+                continue;
+            };
+            let (j, new) = task(&mut tasks, &mut index, &edge.node);
+            tasks[j].pending += 1;
+            targets.push(j);
+            if new {
+                open.push(j);
+            }
+        }
+    }
+    LAST_SIZE.set(tasks.len());
+    Found { tasks, targets, index }
 }
 
 /// The tasks' numbers from old to young.
