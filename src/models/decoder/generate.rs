@@ -105,6 +105,14 @@ pub(in crate::models) fn generate(
         let message = format!("{value} without `do_sample`, which alone draws tokens");
         throw(Error::argument("generate", name, message));
     }
+    let ends = options.eos_token_id.iter().map(|&id| ("eos_token_id", id));
+    let fills = options.pad_token_id.filter(|_| !options.eos_token_id.is_empty());
+    if let Some((name, id)) =
+        ends.chain(fills.map(|id| ("pad_token_id", id))).find(|(_, id)| *id < 0)
+    {
+        let message = format!("{id} is no token; tokens are 0 and more");
+        throw(Error::argument("generate", name, message));
+    }
     no_grad(|| extend(model, input_ids, options))
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::weights::Stored;
 use crate::nn::{LoadReport, Module, StateDict, unwrapped_name};
 
 /// The names of a model's tensors, and what files may have besides.
@@ -81,19 +82,19 @@ pub(super) fn plan(
     model: &dyn Module,
     names: &Names,
     tied: &[(&str, &str)],
-    stored: &[(String, Vec<usize>)],
+    stored: &[Stored],
     new_head: bool,
 ) -> Result<Plan, String> {
     let targets = model.state_dict();
-    let mut found: BTreeMap<String, &(String, Vec<usize>)> = BTreeMap::new();
+    let mut found: BTreeMap<String, &Stored> = BTreeMap::new();
     let (mut report, mut wrong) = (LoadReport::default(), Vec::new());
     let mut unexpected = Vec::new();
     for entry in stored {
-        let name = &entry.0;
+        let name = &entry.name;
         match names.own(name, &targets) {
             Some(own) if new_head && names.is_head(&own) => {}
             Some(own) => match found.get(&own) {
-                Some((first, _)) => {
+                Some(Stored { name: first, .. }) => {
                     wrong.push(format!("`{first}` and `{name}` are both `{own}` of the model"));
                 }
                 None => _ = found.insert(own, entry),
@@ -103,8 +104,16 @@ pub(super) fn plan(
             None => unexpected.push(name.as_str()),
         }
     }
-    for (own, (name, shape)) in &found {
+    for (own, Stored { name, shape, dtype }) in &found {
         let target = &targets[own.as_str()];
+        // Integers without their scales are other numbers than the model's.
+        if target.dtype().is_floating_point() && !dtype.is_floating_point() {
+            wrong.push(format!(
+                "dtype mismatch: `{name}` is {dtype} in the weights and {} in the model; quantised weights are not \
+                 read, so give those they were made of",
+                target.dtype()
+            ));
+        }
         if target.shape() != &shape[..] {
             wrong.push(format!(
                 "shape mismatch: `{name}` is {shape:?} in the weights and {:?} in the model",
@@ -123,7 +132,7 @@ pub(super) fn plan(
         .collect();
     for (one, other) in tied {
         if let (Some(stored), Some(twin)) = (found.get(*one), found.get(*other)) {
-            same.push(Same { stored: stored.0.clone(), twin: twin.0.clone() });
+            same.push(Same { stored: stored.name.clone(), twin: twin.name.clone() });
             found.remove(*one);
         }
     }
@@ -148,6 +157,6 @@ pub(super) fn plan(
     if !wrong.is_empty() {
         return Err(format!("does not fit {}:\n    {}", model.name(), wrong.join("\n    ")));
     }
-    let copies = found.into_iter().map(|(own, (stored, _))| (stored.clone(), own)).collect();
+    let copies = found.into_iter().map(|(own, stored)| (stored.name.clone(), own)).collect();
     Ok(Plan { copies, same, report })
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::checkpoint::CheckpointFiles;
 use crate::error::{Context, Error, Result};
 use crate::nn::NamedTensors;
-use crate::tensor::Tensor;
+use crate::tensor::{Dtype, Tensor};
 
 pub(super) const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -21,6 +21,13 @@ pub(super) enum Weights<'a> {
     Given(&'a dyn NamedTensors),
     /// A checkpoint, or several that are one together.
     Files(Vec<CheckpointFiles>),
+}
+
+/// What is known of a tensor before it is read.
+pub(super) struct Stored {
+    pub name: String,
+    pub shape: Vec<usize>,
+    pub dtype: Dtype,
 }
 
 #[derive(Deserialize)]
@@ -47,17 +54,23 @@ impl Weights<'_> {
         Ok(Weights::Files(vec![CheckpointFiles::open(folder)?]))
     }
 
-    /// Names and shapes.
-    pub(super) fn stored(&self) -> Vec<(String, Vec<usize>)> {
+    /// What there is.
+    pub(super) fn stored(&self) -> Vec<Stored> {
+        let stored = |name: &str, shape: &[usize], dtype| {
+            let (name, shape) = (name.to_owned(), shape.to_vec());
+            Stored { name, shape, dtype }
+        };
         match self {
             Weights::Given(tensors) => {
-                let tensor =
-                    |name: &str| Some((name.to_owned(), tensors.tensor(name)?.shape().to_vec()));
+                let tensor = |name: &str| {
+                    let tensor = tensors.tensor(name)?;
+                    Some(stored(name, tensor.shape(), tensor.dtype()))
+                };
                 tensors.names().into_iter().filter_map(tensor).collect()
             }
             Weights::Files(files) => {
                 let all = files.iter().flat_map(CheckpointFiles::tensors);
-                all.map(|stored| (stored.name.to_owned(), stored.shape.to_vec())).collect()
+                all.map(|t| stored(t.name, t.shape, t.dtype)).collect()
             }
         }
     }

@@ -145,6 +145,20 @@ fn any_of_several_tokens_ends_a_sequence() {
     }
 }
 
+/// `transformers` warns that such an end is never met.
+#[test]
+fn what_is_no_token_ends_no_sequence() {
+    let ids = &recorded("llama")["input.input_ids"];
+    let model = LlamaForCausalLM::from_pretrained(folder("llama")).unwrap();
+    let fails = |eos_token_id: Vec<i64>, pad_token_id, name: &str| {
+        let options = GenerateOptions { eos_token_id, pad_token_id, ..Default::default() };
+        let error = torchrs::catch(|| model.generate(ids, options)).unwrap_err().to_string();
+        assert!(error.contains(name) && error.contains("-1 is no token"), "{error}");
+    };
+    fails(vec![4, -1], None, "eos_token_id");
+    fails(vec![4], Some(-1), "pad_token_id");
+}
+
 /// Settings of generation in `config.json`, as `transformers` 5.24 reads them where nothing else has them.
 #[test]
 fn a_folder_without_settings_of_generation_has_those_of_its_model() {

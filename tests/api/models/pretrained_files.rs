@@ -149,6 +149,7 @@ fn all_that_does_not_fit_is_named_at_once_and_nothing_is_copied() {
     wrong.insert("bert.encoder.layer.0.output.dense.bais".into(), Tensor::zeros([16], Dtype::F32));
     wrong.insert("bert.encoder.layer.0.gate.weight".into(), Tensor::zeros([16], Dtype::F32));
     wrong.insert("bert.embeddings.LayerNorm.weight".into(), Tensor::zeros([3], Dtype::F32));
+    wrong.insert("bert.embeddings.LayerNorm.bias".into(), Tensor::zeros([16], Dtype::I8));
     let made = with("bert_mlm", &wrong, |_| {});
     let model = BertForMaskedLM::from_pretrained(folder("bert_mlm")).unwrap();
     let before = model.state_dict().iter().map(|(_, t)| t.clone_contiguous()).collect::<Vec<_>>();
@@ -158,6 +159,7 @@ fn all_that_does_not_fit_is_named_at_once_and_nothing_is_copied() {
         "missing keys: `bert.embeddings.word_embeddings.weight`, `bert.encoder.layer.0.output.dense.bias`",
         "unexpected keys: `bert.encoder.layer.0.gate.weight`, `bert.encoder.layer.0.output.dense.bais`",
         "shape mismatch: `bert.embeddings.LayerNorm.weight` is [3] in the weights and [16] in the model",
+        "dtype mismatch: `bert.embeddings.LayerNorm.bias` is i8 in the weights and f32 in the model",
     ] {
         assert!(error.contains(part), "{part}\n{error}");
     }
