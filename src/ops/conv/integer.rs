@@ -1,7 +1,8 @@
 //! Convolutions of integers, which have no gradient: the windows, gathered, times the filters.
 
 use super::options::ConvOptions;
-use crate::tensor::Tensor;
+use super::transpose::ConvTransposeOptions;
+use crate::tensor::{Dtype, Tensor};
 
 /// The output, for operands that fit; sums wrap around like all of the type's.
 pub(super) fn convolved<const D: usize>(
@@ -43,4 +44,45 @@ pub(super) fn convolved<const D: usize>(
             y + bias.reshape_to(&shape)
         }
     }
+}
+
+/// The transposed convolution of operands that fit: that of the input, `stride` apart among zeros, with the filters
+/// turned around.
+pub(super) fn transposed<const D: usize>(
+    x: &Tensor,
+    weight: &Tensor,
+    out: [usize; D],
+    options: &ConvTransposeOptions<D>,
+) -> Tensor {
+    let (channels, groups) = (x.size(1), options.groups);
+    let (inputs, filters) = (channels / groups, weight.size(1));
+    // What of each output is read before and behind the input; less than nothing is cut off.
+    let span = |d: usize| (options.dilation[d] * (weight.shape()[d + 2] - 1)) as i64;
+    let mut x = x.clone();
+    for d in 0..D {
+        let (dim, stride) = (d as i64 + 2, options.stride[d]);
+        let wide = (x.size(dim) - 1) * stride + 1;
+        let mut shape = x.shape().to_vec();
+        shape[d + 2] = wide;
+        let places = Tensor::arange(0i64, wide, stride, Dtype::I64).to_device(x.device());
+        x = Tensor::zeros(&shape, (x.dtype(), x.device())).index_copy(dim, &places, &x);
+    }
+    let padding: Vec<i64> = (0..D)
+        .rev()
+        .flat_map(|d| {
+            let before = span(d) - options.padding[d] as i64;
+            let behind = out[d] as i64 + span(d) - before - x.size(d as i64 + 2) as i64;
+            [before, behind]
+        })
+        .collect();
+    let x = x.constant_pad_nd(&padding, 0i64);
+    let turned: Vec<i64> = (0..D as i64).map(|d| d + 2).collect();
+    let sizes = &weight.shape()[2..];
+    let weight = weight
+        .flip(&turned)
+        .reshape_to(&[&[groups, inputs, filters], sizes].concat())
+        .transpose(1, 2)
+        .reshape_to(&[&[groups * filters, inputs], sizes].concat());
+    let plain = ConvOptions { dilation: options.dilation, groups, ..Default::default() };
+    convolved(&x, &weight, None, &plain)
 }

@@ -9,6 +9,7 @@
 //! that has w as its filter, and is computed as such. Rows of output that no input reaches
 //! (`output_padding`) are 0.
 
+use super::integer;
 use super::options::{Conv2dOptions, Conv3dOptions};
 use crate::amp::cast_op;
 use crate::error::{Error, throw};
@@ -160,7 +161,7 @@ impl Tensor {
     ///
     /// # Panics
     /// Throws [`Error::Shape`] when shapes do not fit, [`Error::Argument`] for a stride or dilation of
-    /// 0 or too much `output_padding`, [`Error::Dtype`] when dtypes differ or are not floating-point.
+    /// 0 or too much `output_padding`, [`Error::Dtype`] when dtypes differ or are bool.
     ///
     /// ```
     /// use torchrs::{Tensor, Dtype::F32, ops::ConvTransposeOptions};
@@ -187,6 +188,9 @@ impl Tensor {
             dilation: o.dilation,
             groups: o.groups,
         };
+        if conv::is_integer(self.dtype()) {
+            return add_bias(integer::transposed(self, weight, out, &o), bias);
+        }
         let channels = weight.shape()[1] * o.groups;
         let y = conv::transposed(self, weight, [channels, out[0], out[1]], plain);
         add_bias(y, bias)
@@ -223,6 +227,9 @@ impl Tensor {
             dilation: o.dilation,
             groups: o.groups,
         };
+        if conv::is_integer(self.dtype()) {
+            return add_bias(integer::transposed(self, weight, out, &o), bias);
+        }
         let channels = weight.shape()[1] * o.groups;
         add_bias(conv::transposed3d(self, weight, [channels, out[0], out[1], out[2]], plain), bias)
     }

@@ -6,8 +6,9 @@ use crate::autograd::no_grad;
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, positive, values};
+use crate::ops::pointwise::Rounding;
 use crate::ops::windows::taps::{Windows, in_compute_type};
-use crate::tensor::Tensor;
+use crate::tensor::{Dtype, Tensor};
 
 impl Tensor {
     /// Each of `num_groups` parts of each item's channels (dimension 1) shifted and scaled to mean 0
@@ -134,6 +135,12 @@ impl Tensor {
         let channels = self.shape()[1];
         let near =
             Windows::new(channels, channels, size, |i, t| (i + t) as isize - (size / 2) as isize);
+        if self.dtype() == Dtype::I64 {
+            // The mean of integers is one.
+            let sum = near.gather(&self.square(), 1, 0).sum_dim(&[2], false);
+            let mean = sum.div_rounded(size as i64, Rounding::Trunc);
+            return self / (mean * alpha + k).pow(beta);
+        }
         in_compute_type(self, |x| {
             let mean = near.mean(&x.square(), 1, &vec![size; channels]);
             x / (mean * alpha + k).pow(beta)

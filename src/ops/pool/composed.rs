@@ -14,7 +14,8 @@ use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::{
-    windows::resample::resample, windows::taps::Windows, windows::taps::adaptive_ranges,
+    pool::integer, windows::resample::resample, windows::taps::Windows,
+    windows::taps::adaptive_ranges,
 };
 use crate::tensor::{Dtype, Tensor};
 
@@ -33,6 +34,26 @@ fn flat(o: Pool1dOptions) -> Pool2dOptions {
         ceil_mode: o.ceil_mode,
         count_include_pad: o.count_include_pad,
         divisor_override: o.divisor_override,
+    }
+}
+
+impl<const D: usize> PoolOptions<D> {
+    /// How many of `size` numbers, or of them and their padding, lie in each of the windows of dimension `d`.
+    pub(super) fn counts(&self, d: usize, size: usize, windows: &Windows) -> Vec<usize> {
+        if !self.count_include_pad {
+            return windows.counts();
+        }
+        let end = size + 2 * self.padding[d];
+        let padded = |i: usize| self.kernel_size[d].min(end - i * self.strides()[d]);
+        (0..windows.len()).map(padded).collect()
+    }
+}
+
+#[track_caller]
+pub(super) fn assert_no_dilation<const D: usize>(op: &str, options: &PoolOptions<D>) {
+    if options.dilation != [1; D] {
+        let message = format!("{:?}; average pooling has no dilation", options.dilation);
+        throw(Error::argument(op, "dilation", message));
     }
 }
 
@@ -181,7 +202,11 @@ impl Tensor {
     /// As [`Tensor::avg_pool2d`].
     #[track_caller]
     pub fn avg_pool1d(&self, options: Pool1dOptions) -> Tensor {
-        options.output("avg_pool1d", self);
+        let out = options.output("avg_pool1d", self);
+        if !self.dtype().is_floating_point() {
+            assert_no_dilation("avg_pool1d", &options);
+            return integer::means("avg_pool1d", self, out, &options);
+        }
         self.unsqueeze(-2).avg_pool2d(flat(options)).squeeze_dim(-2)
     }
 
@@ -202,8 +227,9 @@ impl Tensor {
         cast_op!("avg_pool3d", [x = self] => x.avg_pool3d(options));
         let out = options.output("avg_pool3d", self);
         let (o, strides) = (options, options.strides());
-        if o.dilation != [1; 3] {
-            throw(Error::argument("avg_pool3d", "dilation", "average pooling has no dilation"));
+        assert_no_dilation("avg_pool3d", &o);
+        if !self.dtype().is_floating_point() {
+            return integer::means("avg_pool3d", self, out, &o);
         }
         let y = means::<3>(
             "avg_pool3d",
@@ -212,11 +238,9 @@ impl Tensor {
                 let size = self.shape()[self.dim() - 3 + d];
                 let (kernel, pad) = (o.kernel_size[d], o.padding[d]);
                 let windows = Windows::sliding(size, out[d], kernel, [strides[d], pad, 1]);
-                let padded = |i: usize| kernel.min(size + 2 * pad - i * strides[d]);
-                let counts = match (o.divisor_override, o.count_include_pad) {
-                    (Some(_), _) => vec![1; out[d]],
-                    (None, true) => (0..out[d]).map(padded).collect(),
-                    (None, false) => windows.counts(),
+                let counts = match o.divisor_override {
+                    Some(_) => vec![1; out[d]],
+                    None => o.counts(d, size, &windows),
                 };
                 (windows, counts)
             }),

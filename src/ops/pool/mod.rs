@@ -6,6 +6,7 @@ pub(in crate::ops) mod average;
 pub(in crate::ops) mod composed;
 pub(in crate::ops) mod cuda;
 pub(in crate::ops) mod fractional;
+mod integer;
 pub(in crate::ops) mod max;
 
 crate::ops::table::ops! {

@@ -91,6 +91,11 @@ impl Windows {
         Windows::new(size, ranges.len(), taps, place)
     }
 
+    /// How many windows there are.
+    pub fn len(&self) -> usize {
+        self.out
+    }
+
     /// The taps inside, for each window.
     pub fn counts(&self) -> Vec<usize> {
         let inside = |w: &[i64]| w.iter().filter(|&&p| p < self.size as i64).count();

@@ -19,6 +19,7 @@ use smallvec::smallvec;
 
 use stride_two::{Planes, Twos};
 
+use super::composed::assert_no_dilation;
 use super::max::{Pool2dOptions, check_dims};
 use crate::autograd::record;
 use crate::cpu::{
@@ -27,11 +28,10 @@ use crate::cpu::{
     numbers::widen::Real, threads::parallel_for, threads::parts::Parts,
     threads::parts::with_scratch,
 };
-use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::{
-    compute_type, gpu, pool::cuda, pool::cuda::Dim, pool::cuda::Window,
+    compute_type, gpu, pool::cuda, pool::cuda::Dim, pool::cuda::Window, pool::integer,
     windows::taps::adaptive_ranges,
 };
 use crate::tensor::{Shape, Tensor, dispatch};
@@ -41,7 +41,7 @@ impl Tensor {
     ///
     /// # Panics
     /// Throws [`Error::Shape`] or [`Error::Argument`] for windows that do not fit or a dilation, and
-    /// [`Error::Dtype`] when the tensor is not floating-point.
+    /// [`Error::Dtype`] when the tensor is neither floating-point nor i64, whose means are rounded towards zero.
     ///
     /// ```
     /// use torchrs::{Tensor, ops::Pool2dOptions};
@@ -50,14 +50,11 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn avg_pool2d(&self, options: Pool2dOptions) -> Tensor {
-        if options.dilation != [1, 1] {
-            throw(Error::argument(
-                "avg_pool2d",
-                "dilation",
-                format!("{:?}; average pooling has no dilation", options.dilation),
-            ));
-        }
+        assert_no_dilation("avg_pool2d", &options);
         let out = options.output("avg_pool2d", self);
+        if !self.dtype().is_floating_point() {
+            return integer::means("avg_pool2d", self, out, &options);
+        }
         let dimension = |d: usize| {
             let size = self.shape()[self.dim() - 2 + d];
             let (kernel, pad) = (options.kernel_size[d], options.padding[d]);

@@ -25,7 +25,7 @@ use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::{
-    compute_type, gpu, pool::cuda, pool::cuda::Dim, pool::cuda::Window,
+    compute_type, gpu, pool::cuda, pool::cuda::Dim, pool::cuda::Window, pool::integer,
     windows::taps::adaptive_ranges, windows::taps::window_room, windows::taps::window_span,
 };
 use crate::tensor::{Dtype, Shape, Tensor, dispatch};
@@ -95,7 +95,7 @@ impl<const D: usize> PoolOptions<D> {
     /// The output's sizes, after checking the input and the options.
     #[track_caller]
     pub(in crate::ops) fn output(&self, op: &str, x: &Tensor) -> [usize; D] {
-        check_dims::<D>(op, x);
+        check_sizes::<D>(op, x);
         let n = x.dim();
         let strides = self.strides();
         let positive =
@@ -166,9 +166,17 @@ impl<const D: usize> PoolOptions<D> {
     }
 }
 
-/// `[N, C, ..]` or `[C, ..]` with `D` dimensions more, which are not empty.
+/// Floating-point numbers `[N, C, ..]` or `[C, ..]` with `D` dimensions more, which are not empty.
 #[track_caller]
 pub(in crate::ops) fn check_dims<const D: usize>(op: &str, x: &Tensor) {
+    check_sizes::<D>(op, x);
+    if !x.dtype().is_floating_point() {
+        crate::tensor::dtype::not_floating(op, x.dtype())
+    }
+}
+
+#[track_caller]
+fn check_sizes<const D: usize>(op: &str, x: &Tensor) {
     let n = x.dim();
     if !(n == D + 1 || n == D + 2) || x.shape()[n - D - 1..].contains(&0) {
         throw(Error::shape(
@@ -181,9 +189,6 @@ pub(in crate::ops) fn check_dims<const D: usize>(op: &str, x: &Tensor) {
             ),
         ));
     }
-    if !x.dtype().is_floating_point() {
-        crate::tensor::dtype::not_floating(op, x.dtype())
-    }
 }
 
 impl Tensor {
@@ -192,7 +197,7 @@ impl Tensor {
     ///
     /// # Panics
     /// Throws [`Error::Shape`] or [`Error::Argument`] for windows that do not fit, and
-    /// [`Error::Dtype`] when the tensor is not floating-point.
+    /// [`Error::Dtype`] for bools and complex numbers.
     ///
     /// ```
     /// use torchrs::{Tensor, ops::Pool2dOptions};
@@ -232,6 +237,13 @@ pub(in crate::ops) fn pool<'a, const D: usize>(
 ) -> Maxima<'a> {
     let out = options.output(name, x);
     options.check_windows(name, x, out);
+    if x.dtype().is_integral() && x.dtype() != Dtype::Bool {
+        let (y, places) = integer::maxima(x, out, &options);
+        return Maxima::Integers(y, places);
+    }
+    if !x.dtype().is_floating_point() {
+        crate::tensor::dtype::not_floating(name, x.dtype())
+    }
     let steps: [_; D] = std::array::from_fn(|d| {
         Steps::Sliding(Sliding {
             size: x.shape()[x.dim() - D + d],
@@ -242,7 +254,7 @@ pub(in crate::ops) fn pool<'a, const D: usize>(
             dilation: options.dilation[d],
         })
     });
-    Maxima::new(name, x, steps)
+    Maxima::Numbers(Pooling::new(name, x, steps))
 }
 
 /// The maxima of as many windows as are wanted.
@@ -257,11 +269,43 @@ pub(in crate::ops) fn adaptive_pool<'a, const D: usize>(
         let size = x.shape()[x.dim() - D + d];
         Steps::Ranges(adaptive_ranges(size, output_size[d].unwrap_or(size)))
     });
-    Maxima::new(name, x, steps)
+    Maxima::Numbers(Pooling::new(name, x, steps))
+}
+
+/// The maxima of windows, and their places.
+#[allow(clippy::large_enum_variant, reason = "lives for one call")]
+pub(in crate::ops) enum Maxima<'a> {
+    Numbers(Pooling<'a>),
+    Integers(Tensor, Tensor),
+}
+
+impl Maxima<'_> {
+    /// The maxima alone. Their places are not computed where no gradient is wanted.
+    pub fn values(self) -> Tensor {
+        match self {
+            Maxima::Numbers(pooling) => {
+                let wanted = is_differentiated(&[pooling.x]);
+                pooling.compute(wanted).0
+            }
+            Maxima::Integers(y, _) => y,
+        }
+    }
+
+    /// The maxima, and their places in the plane as i64.
+    pub fn with_indices(self) -> (Tensor, Tensor) {
+        match self {
+            Maxima::Numbers(pooling) => {
+                let (y, places) = pooling.compute(true);
+                let places = places.expect("places were asked for");
+                (y, no_grad(|| places.to_dtype(Dtype::I64)))
+            }
+            Maxima::Integers(y, places) => (y, places),
+        }
+    }
 }
 
 /// A pooling that is checked and not yet computed.
-pub(in crate::ops) struct Maxima<'a> {
+pub(in crate::ops) struct Pooling<'a> {
     name: &'static str,
     x: &'a Tensor,
     /// Of three dimensions; those that are missing in front have one position.
@@ -270,7 +314,7 @@ pub(in crate::ops) struct Maxima<'a> {
     dims: usize,
 }
 
-impl<'a> Maxima<'a> {
+impl<'a> Pooling<'a> {
     #[track_caller]
     fn new<const D: usize>(name: &'static str, x: &'a Tensor, steps: [Steps; D]) -> Self {
         let input = &x.shape()[x.dim() - D..];
@@ -285,25 +329,12 @@ impl<'a> Maxima<'a> {
         for (d, steps) in steps.into_iter().enumerate() {
             (windows[3 - D + d], sizes[3 - D + d]) = (steps, input[d]);
         }
-        Maxima { name, x, sizes, windows, dims: D }
-    }
-
-    /// The maxima alone. Their places are not computed where no gradient is wanted.
-    pub fn values(self) -> Tensor {
-        let wanted = is_differentiated(&[self.x]);
-        self.compute(wanted).0
-    }
-
-    /// The maxima, and their places in the plane as i64.
-    pub fn with_indices(self) -> (Tensor, Tensor) {
-        let (y, places) = self.compute(true);
-        let places = places.expect("places were asked for");
-        (y, no_grad(|| places.to_dtype(Dtype::I64)))
+        Pooling { name, x, sizes, windows, dims: D }
     }
 
     /// The maxima, and their places as i32.
     fn compute(self, with_places: bool) -> (Tensor, Option<Tensor>) {
-        let Maxima { name, x, sizes, windows, dims } = self;
+        let Pooling { name, x, sizes, windows, dims } = self;
         let n = x.dim() - dims;
         let mut shape = Shape::from_slice(&x.shape()[..n]);
         shape.extend(windows[3 - dims..].iter().map(Steps::len));
