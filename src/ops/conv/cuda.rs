@@ -12,7 +12,7 @@ use crate::ops::{
     products::matmul::cuda::add_parts, products::matmul::cuda::half_shared,
     products::matmul::cuda::kernels as product_kernels, products::matmul::cuda::multiprocessors,
     products::matmul::cuda::parts, products::matmul::cuda::plain_shared,
-    products::matmul::cuda::products, products::matmul::cuda::room,
+    products::matmul::cuda::products, products::matmul::cuda::room, windows::taps::window_count,
 };
 use crate::tensor::{Dtype, Layout, Tensor};
 
@@ -169,6 +169,14 @@ impl Geometry {
     /// One input channel per group, and so few output channels that matrix tiles do not pay.
     pub fn is_depthwise(&self) -> bool {
         self.channels == self.groups && self.outputs / self.groups < 4
+    }
+
+    /// Whether there are as many outputs as the input has room for.
+    pub fn is_exact(&self) -> bool {
+        (0..3).all(|d| {
+            let rule = [self.stride[d], self.padding[d], self.dilation[d]];
+            window_count(self.input[d], self.kernel[d], rule) == Some(self.output[d])
+        })
     }
 
     /// Filters of one point, each of which reads one point and is read for one.

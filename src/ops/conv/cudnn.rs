@@ -117,8 +117,11 @@ impl<'a> Call<'a> {
         };
         // Filters that see one channel are bound by memory, and ours read it once.
         let ours = geometry.is_depthwise() && !halves;
+        // cuDNN wants outputs that are those of the input; `output_padding` may leave more of that.
+        let fits = geometry.is_exact();
         let empty = operands.iter().any(|t| t.numel() == 0) || out.contains(&0);
         if ours
+            || !fits
             || empty
             || !backends::cudnn::enabled()
             || gpu.is_nowhere()
