@@ -41,6 +41,21 @@ template <class T> __device__ __forceinline__ T inside(const Grid& task, T p, T 
     return p <= 0 ? (T)0 : p >= last ? last : p;
 }
 
+// The place p, or -1 where there is none.
+template <class T> __device__ __forceinline__ int position(T p, T size) { return p >= 0 && p < size ? (int)p : -1; }
+
+// Neighbour k of 0 to 3 of a point that is t after `low`, by Keys' cubic convolution with A = -0.75.
+template <class T> __device__ __forceinline__ void cubic(const Grid& task, T size, T scale, T low, T t, int k, int* at,
+                                                         T* weight, T* slope) {
+    const T A = (T)-0.75;
+    T x = t - (T)(k - 1), sign = x < 0 ? -1 : 1, s;
+    x *= sign;
+    *at = position(inside(task, low + (T)(k - 1), size, &s), size);
+    bool near = x <= 1;
+    *weight = near ? ((A + 2) * x - (A + 3)) * x * x + 1 : (((x - 5) * x + 8) * x - 4) * A;
+    *slope = sign * (near ? (3 * (A + 2) * x - 2 * (A + 3)) * x : ((3 * x - 10) * x + 8) * A) * scale;
+}
+
 // A point's neighbours in one dimension: places (-1 outside), weights and the derivatives of those by the grid.
 template <class T, int TAPS> struct Near {
     int at[TAPS];
@@ -52,8 +67,6 @@ template <class T, int TAPS> struct Near {
         weight[0] = 1;
         slope[0] = 0;
     }
-    __device__ __forceinline__ int position(T p, T size) const { return p >= 0 && p < size ? (int)p : -1; }
-
     __device__ __forceinline__ void find(const Grid& task, i64 entries, T grid) {
         T size = (T)entries, scale = (task.align ? size - 1 : size) / 2, s;
         T p = task.align ? (grid + 1) * scale : ((grid + 1) * size - 1) * (T)0.5;
@@ -72,18 +85,9 @@ template <class T, int TAPS> struct Near {
             slope[0] = -s * scale;
             slope[TAPS - 1] = s * scale;
         } else {
-            // Keys' cubic convolution with A = -0.75.
-            const T A = (T)-0.75;
             T low = floor(p), t = p - low;
 #pragma unroll
-            for (int k = 0; k < TAPS; ++k) {
-                T x = t - (T)(k - 1), sign = x < 0 ? -1 : 1;
-                x *= sign;
-                at[k] = position(inside(task, low + (T)(k - 1), size, &s), size);
-                bool near = x <= 1;
-                weight[k] = near ? ((A + 2) * x - (A + 3)) * x * x + 1 : (((x - 5) * x + 8) * x - 4) * A;
-                slope[k] = sign * (near ? (3 * (A + 2) * x - 2 * (A + 3)) * x : ((3 * x - 10) * x + 8) * A) * scale;
-            }
+            for (int k = 0; k < TAPS; ++k) cubic(task, size, scale, low, t, k, at + k, weight + k, slope + k);
         }
     }
 };
@@ -174,6 +178,98 @@ template <class T, int TAPS, bool VOLUME> __device__ __forceinline__ void sample
     }
 }
 
+// The 64 neighbours of a point of a volume would not fit in registers: four planes of 16, one after the other.
+template <class T> struct Planes {
+    Near<T, 4> y, x;
+    T size, scale, low, t;
+
+    __device__ __forceinline__ void find(const Grid& task, const T* point) {
+        x.find(task, task.sizes[2], point[0]);
+        y.find(task, task.sizes[1], point[1]);
+        size = (T)task.sizes[0];
+        scale = (task.align ? size - 1 : size) / 2;
+        T p = task.align ? (point[2] + 1) * scale : ((point[2] + 1) * size - 1) * (T)0.5;
+        low = floor(p);
+        t = p - low;
+    }
+    // Where neighbour k of plane a lies, -1 outside.
+    __device__ __forceinline__ int place(const Grid& task, int a, int k) const {
+        int b = y.at[k / 4], c = x.at[k % 4];
+        return a >= 0 && b >= 0 && c >= 0 ? (int)((a * task.sizes[1] + b) * task.sizes[2] + c) : -1;
+    }
+};
+
+template <class T> __device__ __forceinline__ void sample_planes(const Grid& task) {
+    for (i64 i = first_index(); i < task.batch * task.points; i += index_step()) {
+        i64 n = i / task.points, point = i - n * task.points;
+        Planes<T> all;
+        all.find(task, (const T*)task.grid + i * task.dims);
+        for (i64 c = blockIdx.y; c < task.channels; c += gridDim.y) {
+            i64 plane = n * task.channels + c;
+            const T* from = (const T*)task.x + plane * task.volume;
+            T sum = 0;
+#pragma unroll 1
+            for (int z = 0; z < 4; ++z) {
+                int a;
+                T weight, slope, part = 0;
+                cubic(task, all.size, all.scale, all.low, all.t, z, &a, &weight, &slope);
+#pragma unroll
+                for (int k = 0; k < 16; ++k) {
+                    int at = all.place(task, a, k);
+                    part += all.y.weight[k / 4] * all.x.weight[k % 4] * (at >= 0 ? from[at] : (T)0);
+                }
+                sum += weight * part;
+            }
+            ((T*)task.y)[plane * task.points + point] = sum;
+        }
+    }
+}
+
+template <class T> __device__ __forceinline__ void sample_planes_backward(const Grid& task) {
+    for (i64 i = first_index(); i < task.batch * task.points; i += index_step()) {
+        i64 n = i / task.points, point = i - n * task.points;
+        Planes<T> all;
+        all.find(task, (const T*)task.grid + i * task.dims);
+        T by_x = 0, by_y = 0, by_z = 0;
+#pragma unroll 1
+        for (i64 c = blockIdx.y; c < task.channels; c += gridDim.y) {
+            i64 plane = n * task.channels + c;
+            const T* from = (const T*)task.x + plane * task.volume;
+            T g = ((const T*)task.dy)[plane * task.points + point];
+#pragma unroll 1
+            for (int z = 0; z < 4; ++z) {
+                int a;
+                T weight, slope, in_x = 0, in_y = 0, in_z = 0;
+                cubic(task, all.size, all.scale, all.low, all.t, z, &a, &weight, &slope);
+#pragma unroll
+                for (int b = 0; b < 4; ++b) {
+                    T row = 0, row_slope = 0, share = g * weight * all.y.weight[b];
+#pragma unroll
+                    for (int k = 0; k < 4; ++k) {
+                        int at = all.place(task, a, b * 4 + k);
+                        if (at < 0) continue;
+                        if (task.dx) atomicAdd((T*)task.dx + plane * task.volume + at, share * all.x.weight[k]);
+                        if (!task.dgrid) continue;
+                        row += from[at] * all.x.weight[k];
+                        row_slope += from[at] * all.x.slope[k];
+                    }
+                    in_x += all.y.weight[b] * row_slope;
+                    in_y += all.y.slope[b] * row;
+                    in_z += all.y.weight[b] * row;
+                }
+                by_x += g * weight * in_x;
+                by_y += g * weight * in_y;
+                by_z += g * slope * in_z;
+            }
+        }
+        if (!task.dgrid) continue;
+        T* to = (T*)task.dgrid + i * task.dims;
+        to[0] = by_x;
+        to[1] = by_y;
+        to[2] = by_z;
+    }
+}
+
 #define SAMPLING(name, T, TAPS, VOLUME)                                                                      \
     extern "C" __global__ void __launch_bounds__(256) sample_##name(Grid task) { sample<T, TAPS, VOLUME>(task); } \
     extern "C" __global__ void __launch_bounds__(256) sample_backward_##name(Grid task) {                    \
@@ -184,7 +280,13 @@ template <class T, int TAPS, bool VOLUME> __device__ __forceinline__ void sample
     SAMPLING(name##_linear, T, 2, false)                                                                     \
     SAMPLING(name##_cubic, T, 4, false)                                                                      \
     SAMPLING(name##_nearest_volume, T, 1, true)                                                              \
-    SAMPLING(name##_linear_volume, T, 2, true)
+    SAMPLING(name##_linear_volume, T, 2, true)                                                               \
+    extern "C" __global__ void __launch_bounds__(256) sample_##name##_cubic_volume(Grid task) {              \
+        sample_planes<T>(task);                                                                              \
+    }                                                                                                        \
+    extern "C" __global__ void __launch_bounds__(256, 2) sample_backward_##name##_cubic_volume(Grid task) {  \
+        sample_planes_backward<T>(task);                                                                     \
+    }
 #if !PARTED || PART_f64
 SAMPLING_ALL(f64, double)
 #endif

@@ -13,14 +13,14 @@ use crate::tensor::{Dtype, Tensor};
 pub(in crate::ops) static PROGRAM: Program = program!("grid_sample": "grid_sample.cu");
 
 /// Kernels by element type and mode; those of volumes come behind.
-type Kernels = [[Kernel; 5]; 2];
+type Kernels = [[Kernel; 6]; 2];
 static FORWARD: Kernels = [
-    kernels_by!(PROGRAM "sample_f64": "_nearest" "_linear" "_cubic" "_nearest_volume" "_linear_volume"),
-    kernels_by!(PROGRAM "sample_f32": "_nearest" "_linear" "_cubic" "_nearest_volume" "_linear_volume"),
+    kernels_by!(PROGRAM "sample_f64": "_nearest" "_linear" "_cubic" "_nearest_volume" "_linear_volume" "_cubic_volume"),
+    kernels_by!(PROGRAM "sample_f32": "_nearest" "_linear" "_cubic" "_nearest_volume" "_linear_volume" "_cubic_volume"),
 ];
 static BACKWARD: Kernels = [
-    kernels_by!(PROGRAM "sample_backward_f64": "_nearest" "_linear" "_cubic" "_nearest_volume" "_linear_volume"),
-    kernels_by!(PROGRAM "sample_backward_f32": "_nearest" "_linear" "_cubic" "_nearest_volume" "_linear_volume"),
+    kernels_by!(PROGRAM "sample_backward_f64": "_nearest" "_linear" "_cubic" "_nearest_volume" "_linear_volume" "_cubic_volume"),
+    kernels_by!(PROGRAM "sample_backward_f32": "_nearest" "_linear" "_cubic" "_nearest_volume" "_linear_volume" "_cubic_volume"),
 ];
 
 /// `Grid` on the other side.

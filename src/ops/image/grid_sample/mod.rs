@@ -137,7 +137,7 @@ impl Tensor {
     ///
     /// # Panics
     /// Throws [`Error::Shape`] when shapes do not fit, [`Error::Dtype`] when dtypes differ or are not
-    /// floating-point, [`Error::Argument`] for `Bicubic` of a volume.
+    /// floating-point.
     ///
     /// ```
     /// use torchrs::{Tensor, ops::GridSampleOptions};
@@ -174,9 +174,6 @@ impl Tensor {
                     grid.dtype()
                 ),
             ));
-        }
-        if options.mode == GridSampleMode::Bicubic && n == 3 {
-            throw(Error::argument("grid_sample", "mode", "Bicubic is for images only"));
         }
         in_compute_type(self, |x| fused(x, &grid.to_dtype(x.dtype()), options))
     }

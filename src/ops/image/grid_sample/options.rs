@@ -20,7 +20,7 @@ pub enum GridSampleMode {
     Bilinear,
     /// The nearest one.
     Nearest,
-    /// Cubic splines (images only).
+    /// Cubic splines (in volumes too).
     Bicubic,
 }
 
