@@ -6,6 +6,14 @@ use crate::error::{Error, throw};
 use crate::ops::gpu::{self};
 use crate::tensor::{Dtype, Tensor};
 
+/// The target of one row of scores, `[C]`, is a number; a list of one is that one.
+pub(super) fn of_one_row(input: &Tensor, target: &Tensor) -> Tensor {
+    match input.dim() == 1 && target.shape() == [1] && target.dtype().is_integral() {
+        true => target.squeeze(),
+        false => target.clone(),
+    }
+}
+
 /// Input as a dense `[rows, classes]` matrix and target as a dense list of checked classes.
 pub(super) struct Batch {
     /// Recorded: its gradient flows to the input.
@@ -16,7 +24,7 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Takes `[C]`, `[N, C]` and `[N, C, d...]` with targets `[]`, `[N]` and `[N, d...]`.
+    /// Takes `[C]`, `[N, C]` and `[N, C, d...]` with targets `[]` ([`of_one_row`]), `[N]` and `[N, d...]`.
     #[track_caller]
     pub(super) fn new(
         op: &str,

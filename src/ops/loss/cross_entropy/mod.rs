@@ -32,7 +32,7 @@ use crate::ops::checks::samples::{OpSample, Order, positive, values};
 use crate::ops::gpu::{self, Gpu};
 use crate::profiler;
 use crate::tensor::{Dtype, Tensor, dispatch};
-use batch::{Batch, check_smoothing, check_weight, divisor};
+use batch::{Batch, check_smoothing, check_weight, divisor, of_one_row};
 use cpu::{Rows, backward_rows, forward_rows};
 
 impl Tensor {
@@ -94,6 +94,7 @@ impl Tensor {
         if target.dtype().is_floating_point() && target.shape() == self.shape() {
             return against_probabilities(self, target, options);
         }
+        let target = &of_one_row(self, target);
         let weight = options.weight.as_ref();
         let batch = Batch::new("cross_entropy", self, target, weight, options.ignore_index);
         let shape = target.layout().shape.clone();

@@ -3,7 +3,7 @@
 
 use smallvec::smallvec;
 
-use super::batch::Batch;
+use super::batch::{Batch, of_one_row};
 use super::cuda;
 use super::options::Reduction;
 use crate::amp::cast_op;
@@ -72,6 +72,7 @@ impl Tensor {
     pub fn nll_loss_with(&self, target: &Tensor, options: NLLLossOptions) -> Tensor {
         cast_op!("nll_loss", [x = self] => x.nll_loss_with(target, options));
         let options = &options;
+        let target = &of_one_row(self, target);
         let weight = options.weight.as_ref();
         let batch = Batch::new("nll_loss", self, target, weight, options.ignore_index);
         let factors = batch.factors();
