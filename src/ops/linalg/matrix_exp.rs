@@ -17,6 +17,7 @@ use crate::amp::cast_op;
 use crate::autograd::{no_grad, record};
 #[cfg(test)]
 use crate::ops::checks::samples::OpSample;
+use crate::ops::windows::taps::in_compute_type;
 use crate::tensor::{Dtype, Tensor};
 
 /// Coefficients of the numerator, constant first; in the denominator the odd ones are negative.
@@ -44,7 +45,7 @@ const SMALL: f64 = 5.371920351148152;
 ///
 /// # Panics
 /// Throws [`Error::Shape`](crate::Error::Shape) unless the matrices are square and
-/// [`Error::Dtype`](crate::Error::Dtype) for types other than f32 and f64.
+/// [`Error::Dtype`](crate::Error::Dtype) for integers and complex numbers.
 ///
 /// ```
 /// use torchrs::{Tensor, linalg};
@@ -54,6 +55,9 @@ const SMALL: f64 = 5.371920351148152;
 #[track_caller]
 pub fn matrix_exp(a: &Tensor) -> Tensor {
     cast_op!("matrix_exp", [x = a] => matrix_exp(&x));
+    if matches!(a.dtype(), Dtype::F16 | Dtype::BF16) {
+        return in_compute_type(a, matrix_exp);
+    }
     check_square("linalg.matrix_exp", a);
     if a.numel() == 0 {
         return a.clone_contiguous();

@@ -199,7 +199,7 @@ crate::pointwise! {
 
     /// x^2 ([`Tensor::square`]).
     arith square(x) = x * x;
-        grad(g, x) { x: g * 2.0 * x }
+        grad(g, x) { x: g * (2.0 * x) }
         complex(z) { mul(&z.z(0), &z.z(0)) }
 
     /// 0 below 0, 1 above, and `values` at 0 ([`Tensor::heaviside`]).

@@ -301,9 +301,10 @@ crate::pointwise! {
         grad(g, x, q) { q: -(g * x * zeta(x + 1.0, q)) }
         sample { x: 2.0..4.0, q: 0.7..3.0 }
 
-    /// The next number ([`Tensor::nextafter`]).
+    /// The next number ([`Tensor::nextafter`]). Where both are equal PyTorch's derivative is 0.
     float nextafter(x, other) = nextafter(x, other);
-        grad(g) { x: g, other: 0.0 }
+        grad(g, x, other) { x: select(ne(x, other), g, 0.0), other: 0.0 }
+        sample { x: 0.5..1.5, other: 2.0..3.0 }
 
     // A little more than half of the way to the next number above is rounded to the next number in either direction: of
     // a power of two the number below is half as far. `share` is that way by `x`, `least` that from 0.
@@ -318,7 +319,7 @@ crate::pointwise! {
                 x + select(gt(other, x), 1.0, -1.0) * maximum(abs(x) * share, least)
             )
         );
-        grad(g) { x: g, other: 0.0 }
+        grad(g, x, other) { x: select(ne(x, other), g, 0.0), other: 0.0 }
 }
 
 /// Hurwitz's zeta function of tensors or numbers.

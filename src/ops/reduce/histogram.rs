@@ -116,7 +116,8 @@ fn edges(op: &'static str, x: &Tensor, bins: Bins<'_>) -> Tensor {
             if !edges.device().is_meta() && rise().item() == 0.0 {
                 throw(Error::argument(op, "bins", "edges that fall or are NaN; must rise"));
             }
-            return edges;
+            // The result is the caller's to write to; the edges given are not.
+            return edges.clone_contiguous();
         }
         Bins::Count(count) if x.numel() == 0 => (count, 0.0, 1.0),
         Bins::Count(count) => (count, x.min().item(), x.max().item()),
