@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 
 use super::display::{python_bool, python_float};
+use super::functional::check_eps;
 use super::parallel::sync_batch_norm;
 use super::running_norm::running_norm;
 use super::walk::each_statistics_group;
@@ -131,10 +132,7 @@ macro_rules! batch_norm {
                     ));
                 }
                 let training = self.training.get();
-                if training && self.eps <= 0.0 {
-                    let message = format!("{}; must be positive in training", self.eps);
-                    throw(Error::argument(stringify!($name), "eps", message));
-                }
+                check_eps(stringify!($name), self.eps, training);
                 let others = if training { self.group.others() } else { None };
                 let (momentum, batches) = match training {
                     true => self.count_batch(others.is_some()),

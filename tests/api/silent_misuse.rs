@@ -1,5 +1,7 @@
 //! Plausible calls that once did nothing, or the wrong thing, without a word.
 
+use torchrs::nn::{BatchNorm1d, Forward, LSTM, Module, functional as F};
+use torchrs::ops::CrossEntropyOptions;
 use torchrs::optim::lr_scheduler::{LRScheduler, StepLR};
 use torchrs::optim::{Optimizer, ParamGroup, SGD, SGDOptions};
 use torchrs::{Dtype, Tensor, autograd};
@@ -57,4 +59,27 @@ fn calls_without_a_dimension_to_act_on_are_refused() {
     assert!(torchrs::catch(|| x.flipud()).unwrap_err().to_string().starts_with("flipud: "));
     let error = torchrs::catch(|| x.topk(0, 0, true).0).unwrap_err().to_string();
     assert!(error.starts_with("topk: argument `k`: 0"), "{error}");
+}
+
+/// Arguments that PyTorch refuses, too, and that gave numbers of no meaning.
+#[test]
+fn arguments_that_make_no_sense_are_refused() {
+    let refused = |argument: &str, call: &mut dyn FnMut()| {
+        let error = torchrs::catch(std::panic::AssertUnwindSafe(call)).unwrap_err().to_string();
+        assert!(error.contains(&format!("argument `{argument}`")), "{error}");
+    };
+    let x = Tensor::from([[1f32, 2.], [3., 5.]]);
+    refused("num_samples", &mut || _ = x.multinomial(0, true));
+    refused("input_size", &mut || _ = LSTM::new(0, 5, Default::default()));
+    let options = CrossEntropyOptions { ignore_index: 1, ..Default::default() };
+    refused("ignore_index", &mut || _ = x.cross_entropy_with(&x.softmax(1), options.clone()));
+    let norm = BatchNorm1d::new(2).eps(-1.0);
+    refused("eps", &mut || _ = norm.forward(&x));
+    norm.eval();
+    refused("eps", &mut || _ = norm.forward(&x));
+    let statistics = Tensor::from([1f32, 1.]);
+    let (running_mean, running_var) = (Some(&statistics), Some(&statistics));
+    let options =
+        F::BatchNormOptions { running_mean, running_var, eps: -1.0, ..Default::default() };
+    refused("eps", &mut || _ = F::batch_norm(&x, options));
 }

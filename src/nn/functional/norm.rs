@@ -1,5 +1,6 @@
 //! Normalisation.
 
+use crate::error::{Error, throw};
 use crate::ops::{Norm, NormOptions};
 use crate::tensor::Tensor;
 
@@ -63,13 +64,23 @@ impl Default for BatchNormOptions<'_> {
 ///
 /// # Panics
 /// Throws [`Error::Shape`](crate::Error::Shape) when a parameter is not of shape `[C]` or when training with one number
-/// per channel, [`Error::Argument`](crate::Error::Argument) when not training without running statistics, and
-/// [`Error::Dtype`](crate::Error::Dtype) when the input is not floating-point.
+/// per channel, [`Error::Argument`](crate::Error::Argument) when not training without running statistics, or for an `eps`
+/// below 0 or of 0 in training, and [`Error::Dtype`](crate::Error::Dtype) when the input is not floating-point.
 #[track_caller]
 pub fn batch_norm(input: &Tensor, options: BatchNormOptions<'_>) -> Tensor {
     let BatchNormOptions { running_mean, running_var, weight, bias, training, momentum, eps } =
         options;
+    check_eps("batch_norm", eps, training);
     input.batch_norm(running_mean, running_var, weight, bias, training, momentum, eps)
+}
+
+/// Refuses an `eps` that is not added to a variance as it should: 0 only where variances are known.
+#[track_caller]
+pub(in crate::nn) fn check_eps(op: &str, eps: f64, training: bool) {
+    let bound = if training { "must be positive in training" } else { "must be at least 0" };
+    if eps < 0.0 || (training && eps == 0.0) {
+        throw(Error::argument(op, "eps", format!("{eps}; {bound}")));
+    }
 }
 
 /// `relu` of [`batch_norm`], or of its sum with a `residual`: what stands behind most convolutions.
@@ -99,6 +110,7 @@ pub fn batch_norm_relu(
 ) -> Tensor {
     let BatchNormOptions { running_mean, running_var, weight, bias, training, momentum, eps } =
         options;
+    check_eps("batch_norm_relu", eps, training);
     let norm = Norm {
         running: [running_mean, running_var],
         affine: [weight, bias],

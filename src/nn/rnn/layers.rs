@@ -74,11 +74,13 @@ impl Layers {
     ) -> Self {
         let bad =
             |what: &str, message: String| -> ! { throw(Error::argument(name, what, message)) };
-        if hidden_size == 0 {
-            bad("hidden_size", "0; must be positive".into());
-        }
-        if options.num_layers == 0 {
-            bad("num_layers", "0; must be positive".into());
+        let sizes = [
+            ("input_size", input_size),
+            ("hidden_size", hidden_size),
+            ("num_layers", options.num_layers),
+        ];
+        if let Some((what, _)) = sizes.iter().find(|(_, size)| *size == 0) {
+            bad(what, "0; must be positive".into());
         }
         if !(0.0..=1.0).contains(&options.dropout) {
             bad("dropout", format!("{}; must be between 0 and 1", options.dropout));

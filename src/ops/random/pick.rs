@@ -166,7 +166,7 @@ impl Generator {
     /// ```
     ///
     /// # Panics
-    /// Throws when weights are negative, not finite or all zero, or more indices are drawn without
+    /// Throws when weights are negative, not finite or all zero, no index is drawn, or more are without
     /// replacement than weights are positive.
     #[track_caller]
     pub fn multinomial(&self, weights: &Tensor, num_samples: usize, replacement: bool) -> Tensor {
@@ -180,6 +180,9 @@ impl Generator {
                 format!("takes a list or a matrix of weights, got shape {:?}", weights.shape()),
             )),
         };
+        if num_samples == 0 {
+            throw(Error::argument(op, "num_samples", "0; must be at least 1"));
+        }
         shape.push(num_samples);
         if let Some(gpu) = gpu::of(op, &[weights]) {
             let sizes = [weights.numel() / classes.max(1), classes, num_samples];

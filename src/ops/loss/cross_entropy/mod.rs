@@ -273,6 +273,11 @@ fn against_probabilities(x: &Tensor, target: &Tensor, options: &CrossEntropyOpti
     if x.dim() == 0 {
         throw(Error::shape("cross_entropy", "the input has no class dimension"));
     }
+    // Below 0 it is no class, as the default.
+    if options.ignore_index >= 0 {
+        let message = "is for class indices; the target holds probabilities, of which all count";
+        throw(Error::argument("cross_entropy", "ignore_index", message));
+    }
     let classes = x.size(class_dim);
     let smoothing = options.label_smoothing;
     let p = if smoothing > 0.0 {
