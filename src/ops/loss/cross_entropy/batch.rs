@@ -178,5 +178,10 @@ pub(super) fn check_weight(op: &str, weight: &Tensor, classes: usize, dtype: Dty
             ),
         ));
     }
+    // Scores of half a type may have weights of what is computed in.
+    if weight.dtype() != dtype && weight.dtype() != dtype.compute() {
+        let message = format!("is {}, scores are {dtype}; must be of one type", weight.dtype());
+        throw(Error::argument(op, "weight", message));
+    }
     weight.detach().to_dtype(dtype.compute()).contiguous()
 }

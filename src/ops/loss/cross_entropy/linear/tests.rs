@@ -38,10 +38,9 @@ fn chunks_are_the_whole(device: Device) {
             [(Dtype::F64, 1e-12), (Dtype::F32, 1e-5), (Dtype::F16, 4e-3), (Dtype::BF16, 3e-2)]
         {
             let operands = operands.each_ref().map(|t| t.to_dtype(dtype).to_device(device));
+            let weight = weight.to_dtype(dtype.compute()).to_device(device);
             for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
-                for (weight, label_smoothing) in
-                    [(None, 0.0), (Some(weight.to_device(device)), 0.2)]
-                {
+                for (weight, label_smoothing) in [(None, 0.0), (Some(weight.clone()), 0.2)] {
                     let options = LinearCrossEntropyOptions {
                         weight,
                         reduction,
