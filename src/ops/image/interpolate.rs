@@ -19,7 +19,7 @@ use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::{
     windows::resample::LinearMap, windows::resample::resample, windows::taps::Windows,
 };
-use crate::tensor::Tensor;
+use crate::tensor::{Dtype, Tensor};
 
 /// How [`Tensor::interpolate`] finds numbers between those that it has.
 ///
@@ -185,11 +185,26 @@ struct Axis {
     size: usize,
     out: usize,
     factor: Option<f64>,
+    /// Weights are rounded to 16 bits, for bytes.
+    rounds: bool,
 }
 
 impl Axis {
     fn scale(self) -> f64 {
         self.factor.map_or(self.size as f64 / self.out as f64, f64::recip)
+    }
+
+    /// The map of these windows. Of bytes the weights of places are multiples of a power of 2, the least with which the
+    /// greatest has 15 bits: sums of bytes are exact then, and are PyTorch's.
+    fn map(self, windows: &Windows, mut weights: Vec<f64>) -> LinearMap {
+        if self.rounds {
+            windows.join_weights(&mut weights);
+            let most = weights.iter().copied().fold(0.0, f64::max);
+            let fits = |bits: &i32| 0.5 + most * f64::from(bits + 1).exp2() < f64::from(1 << 15);
+            let one = f64::from((0..22).take_while(fits).count() as u32).exp2();
+            weights.iter_mut().for_each(|w| *w = (*w * one).round() / one);
+        }
+        windows.weighted(&weights)
     }
 
     /// Positions as PyTorch finds them, in f32.
@@ -217,7 +232,7 @@ impl Axis {
             (point(i) as usize + t).min(self.size - 1) as isize
         });
         let weights = (0..self.out).flat_map(|i| [1.0 - point(i).fract(), point(i).fract()]);
-        windows.weighted(&weights.collect::<Vec<_>>())
+        self.map(&windows, weights.collect())
     }
 
     fn cubic(self, align_corners: bool) -> LinearMap {
@@ -227,7 +242,7 @@ impl Axis {
         });
         let weight = |i, t: usize| spline(point(i) - point(i).floor() - (t as f64 - 1.0), -0.75);
         let weights = (0..self.out).flat_map(|i| (0..4).map(move |t| weight(i, t)));
-        windows.weighted(&weights.collect::<Vec<_>>())
+        self.map(&windows, weights.collect())
     }
 
     fn antialiased(self, cubic: bool, align_corners: bool) -> LinearMap {
@@ -256,7 +271,7 @@ impl Axis {
             weights.extend(range.clone().map(|p| weight(p) / sum));
             weights.resize((i + 1) * taps, 0.0);
         }
-        Windows::ranges(self.size, &ranges).weighted(&weights)
+        self.map(&Windows::ranges(self.size, &ranges), weights)
     }
 }
 
@@ -273,7 +288,8 @@ fn spline(x: f64, a: f64) -> f64 {
 }
 
 impl Tensor {
-    /// The image, line or volume (`[N, C, ..]`) at another size (`torch.nn.functional.interpolate`).
+    /// The image, line or volume (`[N, C, ..]`) at another size (`torch.nn.functional.interpolate`). Images may be of
+    /// bytes.
     ///
     /// # Panics
     /// Throws [`Error::Shape`] when the number of dimensions does not fit the mode or the sizes, or a
@@ -313,6 +329,13 @@ impl Tensor {
         match options.mode {
             Nearest => nearest(0.0),
             NearestExact => nearest(0.5),
+            Bilinear | Bicubic if self.dtype() == Dtype::U8 => {
+                // Columns first, and bytes between the two. In f64 sums of small weights are exact, too.
+                let byte = |x: Tensor| (x + 0.5).floor().clamp(0.0, 255.0);
+                let x = self.to_dtype(Dtype::F64);
+                let x = byte(resample("interpolate", &x, 3, [map(&axes[1])]));
+                byte(resample("interpolate", &x, 2, [map(&axes[0])])).to_dtype(Dtype::U8)
+            }
             _ => resample("interpolate", self, 2, axes.iter().map(map).collect::<Vec<_>>()),
         }
     }
@@ -382,6 +405,7 @@ fn axes(x: &Tensor, options: &InterpolateOptions) -> Vec<Axis> {
         size: x.shape()[d + 2],
         out,
         factor: factors.as_ref().map(|f| f[d]),
+        rounds: x.dtype() == Dtype::U8,
     };
     sizes.iter().enumerate().map(axis).collect()
 }

@@ -134,6 +134,19 @@ impl Windows {
         LinearMap::new(self.size, (0..self.out).map(inside))
     }
 
+    /// Adds up the weights of a window's taps at one place, in the first of these.
+    pub fn join_weights(&self, weights: &mut [f64]) {
+        let taps = self.taps.max(1);
+        for (places, weights) in self.places.chunks_exact(taps).zip(weights.chunks_exact_mut(taps))
+        {
+            for t in 1..taps {
+                if let Some(first) = places[..t].iter().position(|place| *place == places[t]) {
+                    weights[first] += std::mem::take(&mut weights[t]);
+                }
+            }
+        }
+    }
+
     /// The mean of each window, where window i is counted as `counts[i]` numbers.
     pub fn means(&self, counts: &[usize]) -> LinearMap {
         let share = |c: &usize| std::iter::repeat_n(1.0 / *c as f64, self.taps);

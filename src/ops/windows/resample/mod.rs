@@ -24,12 +24,16 @@ use cpu::{Sparse, run};
 
 /// Dimension `first + d` mapped by `maps[d]`, for at most three dimensions of a floating-point tensor.
 /// Half types are computed in f32 and rounded once.
+#[track_caller]
 pub(in crate::ops) fn resample(
     name: &'static str,
     x: &Tensor,
     first: usize,
     maps: impl Into<Arc<[LinearMap]>>,
 ) -> Tensor {
+    if !x.dtype().is_floating_point() {
+        crate::tensor::dtype::not_floating(name, x.dtype())
+    }
     apply(name, x, first, maps.into(), false)
 }
 
