@@ -184,6 +184,10 @@ pub(in crate::ops) fn add_slices(
 #[track_caller]
 pub(in crate::ops) fn gather(gpu: Gpu, x: &Tensor, d: usize, index: &Tensor) -> Tensor {
     let out = Tensor::empty(index.shape(), (x.dtype(), gpu.device()));
+    if out.numel() == 0 {
+        // Such an index may have other dimensions.
+        return out;
+    }
     let places = Places::new(gpu, "gather", index, d, x, out.strides());
     let kernel = &GATHER[unit([x.dtype().size()])];
     let (to, from, index) = (out.device_ptr(), x.device_ptr(), index.device_ptr());
@@ -195,6 +199,9 @@ pub(in crate::ops) fn gather(gpu: Gpu, x: &Tensor, d: usize, index: &Tensor) -> 
 /// `x[p'] = src[p]`; of several for one place any is left.
 #[track_caller]
 pub(in crate::ops) fn scatter(gpu: Gpu, x: &Tensor, d: usize, index: &Tensor, src: &Tensor) {
+    if index.numel() == 0 {
+        return;
+    }
     let places = Places::new(gpu, "scatter_", index, d, x, src.strides());
     launch_scatter(gpu, &SCATTER[unit([x.dtype().size()])], x, src, index, places);
 }
@@ -202,6 +209,9 @@ pub(in crate::ops) fn scatter(gpu: Gpu, x: &Tensor, d: usize, index: &Tensor, sr
 /// `x[p'] = value`.
 #[track_caller]
 pub(in crate::ops) fn scatter_value(gpu: Gpu, x: &Tensor, d: usize, index: &Tensor, value: Scalar) {
+    if index.numel() == 0 {
+        return;
+    }
     let one = Tensor::full([], value, (x.dtype(), gpu.device()));
     let places = Places::new(gpu, "scatter_value_", index, d, x, &[]);
     launch_scatter(gpu, &SCATTER[unit([x.dtype().size()])], x, &one, index, places);
@@ -210,6 +220,9 @@ pub(in crate::ops) fn scatter_value(gpu: Gpu, x: &Tensor, d: usize, index: &Tens
 /// `x[p'] += src[p]`, in no fixed order.
 #[track_caller]
 pub(in crate::ops) fn scatter_add(gpu: Gpu, x: &Tensor, d: usize, index: &Tensor, src: &Tensor) {
+    if index.numel() == 0 {
+        return;
+    }
     let (kernel, sums) = adding(&SCATTER_ADD, x.dtype());
     in_sums(x, sums, |x| {
         let places = Places::new(gpu, "scatter_add_", index, d, x, src.strides());
@@ -228,6 +241,9 @@ pub(in crate::ops) fn scatter_with(
     src: &Tensor,
     reduce: ScatterReduce,
 ) {
+    if index.numel() == 0 {
+        return;
+    }
     let kernels = match reduce {
         ScatterReduce::Amax => &SCATTER_WITH[1],
         ScatterReduce::Amin => &SCATTER_WITH[2],
