@@ -59,12 +59,21 @@ __device__ __forceinline__ void count(const Ranges& task, const T* x, const F& b
     }
 }
 
+// In what the ranges of numbers are found, which decides about those between two.
+template <class A> struct Found {
+    typedef double type;
+};
+template <> struct Found<float> {
+    typedef float type;
+};
+
 // The range of a number; of the ends both belong to one.
-struct Range {
+template <class A> struct Range {
     template <class T> __device__ __forceinline__ i64 of(const Ranges& task, T x, i64) const {
-        double value = Convert<double>::from(x);
-        if (!(value >= task.low && value <= task.high)) return -1;
-        i64 k = (i64)((value - task.low) / (task.high - task.low) * (double)task.bins);
+        typedef typename Found<A>::type F;
+        F value = Convert<F>::from(x), low = (F)task.low, high = (F)task.high;
+        if (!(value >= low && value <= high)) return -1;
+        i64 k = (i64)((value - low) * (F)task.bins / (high - low));
         return k < task.bins ? k : task.bins - 1;
     }
 };
@@ -87,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(COUNT_THREADS) count_numbers(Ranges
     }                                                                                                         \
     extern "C" __global__ void __launch_bounds__(COUNT_THREADS) count_##name(Ranges task, const T* x) {       \
         extern __shared__ u32 own[];                                                                          \
-        Range bin;                                                                                            \
+        Range<A> bin;                                                                                         \
         count(task, x, bin, own);                                                                             \
     }
 SEARCHING(f64, double, double)

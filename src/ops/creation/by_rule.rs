@@ -22,6 +22,9 @@ impl Tensor {
         options: impl Into<TensorOptions>,
     ) -> Tensor {
         let options = options.into();
+        // Of integers the exponents begin and end at whole numbers, as those of `linspace`.
+        let whole = |x: f64| if options.dtype.is_integral() { x.trunc() } else { x };
+        let (start, end) = (whole(start), whole(end));
         let exponents = Tensor::linspace(start, end, steps, Dtype::F64.on_host()).to_vec::<f64>();
         let powers: Vec<f64> = exponents.into_iter().map(|e| base.powf(e)).collect();
         options.finish(Tensor::from(powers).to_dtype(options.dtype))

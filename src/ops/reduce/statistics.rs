@@ -215,9 +215,15 @@ impl Tensor {
             return cuda::count_ranges(gpu, self, bins, [low, high]).to_dtype(self.dtype());
         }
         let mut counts = vec![0f64; bins];
-        for v in self.to_vec::<f64>().into_iter().filter(|v| (low..=high).contains(v)) {
-            let bin = ((v - low) / (high - low) * bins as f64) as usize;
-            counts[bin.min(bins - 1)] += 1.0;
+        let mut count = |bin: usize| counts[bin.min(bins - 1)] += 1.0;
+        // In the type that is computed in, which decides about numbers between two ranges.
+        if self.dtype().compute() == Dtype::F32 {
+            let (low, high, bins) = (low as f32, high as f32, bins as f32);
+            let inside = self.to_vec::<f32>().into_iter().filter(|v| (low..=high).contains(v));
+            inside.for_each(|v| count(((v - low) * bins / (high - low)) as usize));
+        } else {
+            let inside = self.to_vec::<f64>().into_iter().filter(|v| (low..=high).contains(v));
+            inside.for_each(|v| count(((v - low) * bins as f64 / (high - low)) as usize));
         }
         Tensor::from(counts).to_dtype(self.dtype())
     }
@@ -315,7 +321,8 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn trapezoid_at(&self, x: &Tensor, dim: i64) -> Tensor {
-        (trapezoids(self, dim) * widths(self, x, dim)).sum_dim(&[dim], false)
+        // Halved last: products of integers are integers.
+        (sums_of_two(self, dim) * widths(self, x, dim)).sum_dim(&[dim], false) * 0.5
     }
 
     /// [`trapezoid`](Self::trapezoid) up to each point but the first
@@ -341,7 +348,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn cumulative_trapezoid_at(&self, x: &Tensor, dim: i64) -> Tensor {
-        (trapezoids(self, dim) * widths(self, x, dim)).cumsum(dim)
+        (sums_of_two(self, dim) * widths(self, x, dim)).cumsum(dim) * 0.5
     }
 
     /// Slices along `dim` whose `p`-norm is above `maxnorm` scaled down to it (`torch.renorm`).
@@ -471,11 +478,17 @@ fn ends(list: &Tensor) -> [i64; 2] {
     [both[0], both[1]]
 }
 
+/// Sums of neighbours along `dim`.
+#[track_caller]
+fn sums_of_two(y: &Tensor, dim: i64) -> Tensor {
+    let n = y.size(dim);
+    y.narrow(dim, n.min(1), n.saturating_sub(1)) + y.narrow(dim, 0, n.saturating_sub(1))
+}
+
 /// Means of neighbours along `dim`.
 #[track_caller]
 fn trapezoids(y: &Tensor, dim: i64) -> Tensor {
-    let n = y.size(dim);
-    (y.narrow(dim, n.min(1), n.saturating_sub(1)) + y.narrow(dim, 0, n.saturating_sub(1))) * 0.5
+    sums_of_two(y, dim) * 0.5
 }
 
 /// Distances of neighbouring points, to broadcast against `y`'s trapezoids.
