@@ -28,6 +28,8 @@ use crate::cpu::{
     numbers::widen::Real, threads::parallel_for, threads::parts::Parts,
     threads::parts::with_scratch,
 };
+#[cfg(doc)]
+use crate::error::Error;
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::{
