@@ -14,6 +14,7 @@ import json
 import pathlib
 import shutil
 import sys
+import tempfile
 
 import torch
 import transformers
@@ -105,55 +106,17 @@ def vit():
 
 
 # Of a few parameters, so that the files stay small: some of the first and last layers, a norm, a table.
-GRADIENTS = {
-    "gpt2": ["transformer.wte.weight", "transformer.wpe.weight", "transformer.h.0.attn.c_attn.weight", "transformer.ln_f.bias"],
-    "llama": ["model.embed_tokens.weight", "model.layers.0.self_attn.k_proj.weight", "model.norm.weight", "lm_head.weight"],
-    "llama_tied": ["model.embed_tokens.weight", "model.layers.1.mlp.gate_proj.weight"],
-    "bert_mlm": [
-        "bert.embeddings.word_embeddings.weight",
-        "bert.embeddings.token_type_embeddings.weight",
-        "bert.encoder.layer.0.attention.self.query.weight",
-        "bert.encoder.layer.1.output.LayerNorm.weight",
-        "cls.predictions.bias",
-        "cls.predictions.transform.dense.weight",
-    ],
-    "bert_classes": [
-        "bert.embeddings.position_embeddings.weight",
-        "bert.encoder.layer.1.intermediate.dense.bias",
-        "bert.pooler.dense.weight",
-        "classifier.weight",
-    ],
-    # By the names of files, which are those of versions before 5.
-    "vit": [
-        "vit.embeddings.cls_token",
-        "vit.embeddings.position_embeddings",
-        "vit.embeddings.patch_embeddings.projection.weight",
-        "vit.encoder.layer.0.attention.attention.value.weight",
-        "vit.encoder.layer.1.output.dense.bias",
-        "vit.layernorm.weight",
-        "classifier.bias",
-    ],
-}
-
-VIT_RENAMED = [
-    ("encoder.layer.", "layers."),
-    ("attention.attention.query", "attention.q_proj"),
-    ("attention.attention.key", "attention.k_proj"),
-    ("attention.attention.value", "attention.v_proj"),
-    ("attention.output.dense", "attention.o_proj"),
-    ("intermediate.dense", "mlp.fc1"),
-    ("output.dense", "mlp.fc2"),
-]
-
 FOLDERS = [gpt2, llama, llama_tied, bert_mlm, bert_classes, vit]
 
 
-def parameter(model, name):
-    own = dict(model.named_parameters())
-    if name not in own:
-        for file, module in VIT_RENAMED:
-            name = name.replace(file, module)
-    return own[name]
+def gradients(model):
+    """All gradients, by the names that files have: written as if they were the weights, which they replace."""
+    with torch.no_grad():
+        for p in model.parameters():
+            p.data = p.grad
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        return load_file(f"{folder}/model.safetensors")
 
 
 def spread(model):
@@ -185,8 +148,6 @@ def write(make, into):
     out.loss.backward()
     recorded = {f"input.{k}": v for k, v in inputs.items()}
     recorded |= {"logits": out.logits, "loss": out.loss.reshape(1)}
-    for name_of in GRADIENTS[name]:
-        recorded[f"grad.{name_of}"] = parameter(model, name_of).grad
     if name == "gpt2":
         greedy = model.generate(inputs["input_ids"], max_new_tokens=6, do_sample=False, eos_token_id=None, pad_token_id=0)
         recorded["greedy"] = greedy
@@ -195,6 +156,7 @@ def write(make, into):
         recorded["features"] = model.bert(**plain).last_hidden_state
         # Without masks, types and labels.
         recorded["plain"] = model(inputs["input_ids"]).logits
+    recorded |= {f"grad.{k}": v for k, v in gradients(model).items()}
     recorded = {k: v.detach().contiguous().clone() for k, v in recorded.items()}
     save_file(recorded, folder / "inputs.safetensors")
     size = sum(f.stat().st_size for f in folder.iterdir())
