@@ -16,8 +16,9 @@ const NORMS: [(&str, Norm); 5] = [
     }),
 ];
 
-/// Normalised by the statistics of each channel.
+/// Normalised by the statistics of each channel, to which it wants something to be added.
 fn by_batch(x: &Tensor, eps: f64) -> Tensor {
+    let eps = eps.max(1e-300);
     F::batch_norm(x, F::BatchNormOptions { training: true, eps, ..Default::default() })
 }
 
