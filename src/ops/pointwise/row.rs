@@ -99,7 +99,7 @@ pub enum Source {
 /// use torchrs::ops::pointwise::Symbol;
 /// let row = pointwise::tables().find(|row| row.name == "square").unwrap();
 /// let gradient = &row.gradients[0];
-/// assert_eq!((gradient.input, gradient.formula, gradient.uses), (0, "g * 2.0 * x", 0b11));
+/// assert_eq!((gradient.input, gradient.formula, gradient.uses), (0, "g * (2.0 * x)", 0b11));
 /// let dx = (gradient.symbolic)(&[Symbol::Number(0.5), Symbol::Number(3.0)], &[]);
 /// assert!(matches!(dx, Symbol::Number(3.0)));
 /// ```
