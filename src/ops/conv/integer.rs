@@ -1,7 +1,7 @@
 //! Convolutions of integers, which have no gradient: the windows, gathered, times the filters.
 
 use super::options::ConvOptions;
-use super::transpose::ConvTransposeOptions;
+use super::transpose::{ConvTransposeOptions, add_bias};
 use crate::tensor::{Dtype, Tensor};
 
 /// The output, for operands that fit; sums wrap around like all of the type's.
@@ -36,14 +36,7 @@ pub(super) fn convolved<const D: usize>(
     let filters = weight.reshape_to(&[groups, filters, taps]);
     let y = filters.unsqueeze(0).matmul(&windows);
     let y = y.reshape_to(&[&[images, weight.size(0)], &counts[..]].concat());
-    match bias {
-        None => y,
-        Some(bias) => {
-            let mut shape = vec![1; D + 2];
-            shape[1] = weight.size(0);
-            y + bias.reshape_to(&shape)
-        }
-    }
+    add_bias(y, bias)
 }
 
 /// The transposed convolution of operands that fit: that of the input, `stride` apart among zeros, with the filters
@@ -51,6 +44,7 @@ pub(super) fn convolved<const D: usize>(
 pub(super) fn transposed<const D: usize>(
     x: &Tensor,
     weight: &Tensor,
+    bias: Option<&Tensor>,
     out: [usize; D],
     options: &ConvTransposeOptions<D>,
 ) -> Tensor {
@@ -84,5 +78,5 @@ pub(super) fn transposed<const D: usize>(
         .transpose(1, 2)
         .reshape_to(&[&[groups * filters, inputs], sizes].concat());
     let plain = ConvOptions { dilation: options.dilation, groups, ..Default::default() };
-    convolved(&x, &weight, None, &plain)
+    convolved(&x, &weight, bias, &plain)
 }

@@ -77,6 +77,9 @@ fn check<const D: usize>(
             ),
         ));
     }
+    if !(x.dtype().is_floating_point() || conv::is_integer(x.dtype())) {
+        crate::tensor::dtype::not_floating(op, x.dtype());
+    }
     let (xs, ws) = (x.shape(), weight.shape());
     let rule = if x.dim() != D + 2 || weight.dim() != D + 2 {
         format!("both must have {} dimensions (the input's batch may be absent)", D + 2)
@@ -115,7 +118,7 @@ fn check<const D: usize>(
 }
 
 /// `[O]` as one number per channel of `[N, O, ..]`.
-fn add_bias(y: Tensor, bias: Option<&Tensor>) -> Tensor {
+pub(super) fn add_bias(y: Tensor, bias: Option<&Tensor>) -> Tensor {
     let Some(bias) = bias else { return y };
     let mut shape = vec![1; y.dim() - 1];
     shape[0] = bias.numel();
@@ -189,7 +192,7 @@ impl Tensor {
             groups: o.groups,
         };
         if conv::is_integer(self.dtype()) {
-            return add_bias(integer::transposed(self, weight, out, &o), bias);
+            return integer::transposed(self, weight, bias, out, &o);
         }
         let channels = weight.shape()[1] * o.groups;
         let y = conv::transposed(self, weight, [channels, out[0], out[1]], plain);
@@ -228,7 +231,7 @@ impl Tensor {
             groups: o.groups,
         };
         if conv::is_integer(self.dtype()) {
-            return add_bias(integer::transposed(self, weight, out, &o), bias);
+            return integer::transposed(self, weight, bias, out, &o);
         }
         let channels = weight.shape()[1] * o.groups;
         add_bias(conv::transposed3d(self, weight, [channels, out[0], out[1], out[2]], plain), bias)

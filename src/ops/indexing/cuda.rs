@@ -91,7 +91,8 @@ impl Places {
             reserved: 0,
             refusal: gpu.refusal(op, "index", Rule::Index),
         };
-        for k in 0..dims {
+        // An empty one may have other dimensions.
+        for k in 0..if index.numel() == 0 { 0 } else { dims } {
             places.sizes[k] = index.shape()[k] as i64;
             places.whole[k] = if k == d { 0 } else { whole.strides()[k] as i64 };
             places.beside[k] = beside.get(k).map_or(0, |&s| s as i64);
@@ -184,10 +185,6 @@ pub(in crate::ops) fn add_slices(
 #[track_caller]
 pub(in crate::ops) fn gather(gpu: Gpu, x: &Tensor, d: usize, index: &Tensor) -> Tensor {
     let out = Tensor::empty(index.shape(), (x.dtype(), gpu.device()));
-    if out.numel() == 0 {
-        // Such an index may have other dimensions.
-        return out;
-    }
     let places = Places::new(gpu, "gather", index, d, x, out.strides());
     let kernel = &GATHER[unit([x.dtype().size()])];
     let (to, from, index) = (out.device_ptr(), x.device_ptr(), index.device_ptr());
@@ -199,9 +196,6 @@ pub(in crate::ops) fn gather(gpu: Gpu, x: &Tensor, d: usize, index: &Tensor) -> 
 /// `x[p'] = src[p]`; of several for one place any is left.
 #[track_caller]
 pub(in crate::ops) fn scatter(gpu: Gpu, x: &Tensor, d: usize, index: &Tensor, src: &Tensor) {
-    if index.numel() == 0 {
-        return;
-    }
     let places = Places::new(gpu, "scatter_", index, d, x, src.strides());
     launch_scatter(gpu, &SCATTER[unit([x.dtype().size()])], x, src, index, places);
 }
@@ -209,9 +203,6 @@ pub(in crate::ops) fn scatter(gpu: Gpu, x: &Tensor, d: usize, index: &Tensor, sr
 /// `x[p'] = value`.
 #[track_caller]
 pub(in crate::ops) fn scatter_value(gpu: Gpu, x: &Tensor, d: usize, index: &Tensor, value: Scalar) {
-    if index.numel() == 0 {
-        return;
-    }
     let one = Tensor::full([], value, (x.dtype(), gpu.device()));
     let places = Places::new(gpu, "scatter_value_", index, d, x, &[]);
     launch_scatter(gpu, &SCATTER[unit([x.dtype().size()])], x, &one, index, places);
@@ -220,9 +211,6 @@ pub(in crate::ops) fn scatter_value(gpu: Gpu, x: &Tensor, d: usize, index: &Tens
 /// `x[p'] += src[p]`, in no fixed order.
 #[track_caller]
 pub(in crate::ops) fn scatter_add(gpu: Gpu, x: &Tensor, d: usize, index: &Tensor, src: &Tensor) {
-    if index.numel() == 0 {
-        return;
-    }
     let (kernel, sums) = adding(&SCATTER_ADD, x.dtype());
     in_sums(x, sums, |x| {
         let places = Places::new(gpu, "scatter_add_", index, d, x, src.strides());
@@ -241,9 +229,6 @@ pub(in crate::ops) fn scatter_with(
     src: &Tensor,
     reduce: ScatterReduce,
 ) {
-    if index.numel() == 0 {
-        return;
-    }
     let kernels = match reduce {
         ScatterReduce::Amax => &SCATTER_WITH[1],
         ScatterReduce::Amin => &SCATTER_WITH[2],

@@ -62,7 +62,9 @@ fn norm_of(x: &Tensor, p: f64, dims: &Dims) -> Tensor {
             let in_f64 = |x: &Tensor| {
                 dims.fold(&PowerSum::<f64, true>(PhantomData), &x.to_dtype(Dtype::F64))
             };
-            let again = beyond::<T>(&out).then(|| in_f64(&wide));
+            // Zeros alone need no second look.
+            let again =
+                (beyond::<T>(&out) && wide.any().item() != 0.0).then(|| in_f64(&wide));
             finish_squares::<T>(&out, again.as_ref(), f64::sqrt, |v| v.sqrt());
             out
         }

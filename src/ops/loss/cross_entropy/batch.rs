@@ -14,6 +14,13 @@ pub(super) fn of_one_row(input: &Tensor, target: &Tensor) -> Tensor {
     }
 }
 
+/// Refuses a class to ignore where the target holds probabilities.
+#[track_caller]
+pub(super) fn no_class_to_ignore(op: &str) -> ! {
+    let message = "is for class indices; the target holds probabilities, of which all count";
+    throw(Error::argument(op, "ignore_index", message))
+}
+
 /// Input as a dense `[rows, classes]` matrix and target as a dense list of checked classes.
 pub(super) struct Batch {
     /// Recorded: its gradient flows to the input.

@@ -32,7 +32,7 @@ use crate::ops::checks::samples::{OpSample, Order, positive, values};
 use crate::ops::gpu::{self, Gpu};
 use crate::profiler;
 use crate::tensor::{Dtype, Tensor, dispatch};
-use batch::{Batch, check_smoothing, check_weight, divisor, of_one_row};
+use batch::{Batch, check_smoothing, check_weight, divisor, no_class_to_ignore, of_one_row};
 use cpu::{Rows, backward_rows, forward_rows};
 
 impl Tensor {
@@ -275,8 +275,7 @@ fn against_probabilities(x: &Tensor, target: &Tensor, options: &CrossEntropyOpti
     }
     // Below 0 it is no class, as the default.
     if options.ignore_index >= 0 {
-        let message = "is for class indices; the target holds probabilities, of which all count";
-        throw(Error::argument("cross_entropy", "ignore_index", message));
+        no_class_to_ignore("cross_entropy");
     }
     let classes = x.size(class_dim);
     let smoothing = options.label_smoothing;

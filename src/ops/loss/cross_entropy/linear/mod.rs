@@ -18,7 +18,7 @@ pub use options::{Chunks, LinearCrossEntropyOptions};
 
 #[cfg(test)]
 use super::Reduction;
-use super::{CrossEntropyOptions, batch::check_smoothing};
+use super::{CrossEntropyOptions, batch::check_smoothing, batch::no_class_to_ignore};
 use crate::amp::{self, Region};
 use crate::error::{Error, throw};
 #[cfg(test)]
@@ -115,8 +115,7 @@ fn check(input: &Tensor, weight: &Tensor, target: &Tensor, options: &LinearCross
         ))
     }
     if options.ignore_index.is_some() && target.dtype().is_floating_point() {
-        let message = "is for class indices; the target holds probabilities, of which all count";
-        throw(Error::argument(OP, "ignore_index", message));
+        no_class_to_ignore(OP);
     }
     if options.chunks == Chunks::Rows(0) {
         throw(Error::argument(OP, "chunks", "Rows(0); a chunk has at least one row"));
