@@ -122,6 +122,10 @@ pub fn until(file: &std::path::Path) -> String {
     )
 }
 
+/// Mostly a loss is known at once. Where it is not, as on a busy machine, silent hosts count as lost after 5 seconds, and
+/// the next round waits for that; then processes start.
+const TO_GO_ON: Duration = Duration::from_secs(20);
+
 #[test]
 fn a_killed_hosts_place_is_taken_by_the_spare() {
     let folder = tempfile::tempdir().unwrap();
@@ -133,7 +137,7 @@ fn a_killed_hosts_place_is_taken_by_the_spare() {
     let at = Instant::now();
     kill_host(&jobs[victim]);
     jobs[spare].stdout.wait_for(": start 1 3", 1);
-    assert!(at.elapsed() < Duration::from_secs(5), "{:?}", at.elapsed());
+    assert!(at.elapsed() < TO_GO_ON, "{:?}", at.elapsed());
     std::fs::write(&end, "").unwrap();
     jobs.remove(victim);
     for job in jobs {
@@ -151,7 +155,7 @@ fn the_leaders_host_may_die_too() {
     for job in &jobs[1..] {
         job.stdout.wait_for(": start 1 2", 1);
     }
-    assert!(at.elapsed() < Duration::from_secs(5), "{:?}", at.elapsed());
+    assert!(at.elapsed() < TO_GO_ON, "{:?}", at.elapsed());
     std::fs::write(&end, "").unwrap();
     let rest: Vec<Done> = jobs.drain(1..).map(Job::finish).collect();
     assert!(rest.iter().all(|done| done.code == 0), "{rest:?}");
